@@ -48,7 +48,10 @@ pub(crate) struct LoadedModule {
 }
 
 /// Compiles the program in an image.
-fn compile_image(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
+///
+/// # Errors
+/// What is wrong with the image.
+pub(crate) fn compile_image(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
     let program = compile(&extract_ptx(bytes, limits.capability)?)?;
     if program.target > limits.capability {
         return Err(image_error(
@@ -81,7 +84,16 @@ pub(crate) fn load(
     bytes: &[u8],
     place: &mut dyn GlobalsAllocator,
 ) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
-    let program = compile_image(limits, bytes)?;
+    place_program(limits, maps, compile_image(limits, bytes)?, place)
+}
+
+/// Makes a compiled program a client's module, as [`load`] does it.
+pub(crate) fn place_program(
+    limits: &Limits,
+    maps: &RwLock<Mappings>,
+    program: Arc<Program>,
+    place: &mut dyn GlobalsAllocator,
+) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
     if program.allocates {
         let why = "its kernels may allocate memory on the card (malloc), which belongs to the executor";
         if place.is_restoring() {

@@ -30,6 +30,34 @@ pub trait GlobalsAllocator {
     }
 }
 
+/// The BLAKE3 hash of an image, and so its name: the same bytes have one name everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ImageHash([u8; 32]);
+
+impl ImageHash {
+    /// The name of these bytes. It takes a second for about a gigabyte.
+    #[must_use]
+    pub fn of(image: &[u8]) -> Self {
+        Self(*blake3::hash(image).as_bytes())
+    }
+
+    /// Reads a name as [`ImageHash::to_hex`] writes it; `None` for any other text.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        blake3::Hash::from_hex(text).ok().map(|hash| Self(*hash.as_bytes()))
+    }
+
+    /// 64 hexadecimal digits.
+    #[must_use]
+    pub fn to_hex(self) -> String {
+        blake3::Hash::from_bytes(self.0).to_hex().to_string()
+    }
+}
+
+/// A module that a device has loaded before its client came, by the device's own number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PreloadedModule(pub u64);
+
 /// Loads images for clients.
 pub trait Modules {
     /// Loads a fatbin, PTX text or cubin. Slow (it compiles): never called on a dispatch thread.
@@ -37,6 +65,40 @@ pub trait Modules {
     /// # Errors
     /// [`DeviceError::Image`] when it cannot be loaded; the text says what and where.
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError>;
+
+    /// Adds a module that the device has already: another client's of the same image, if it can be
+    /// shared, or for a client that is restored one that was
+    /// [preloaded](Modules::preload_module) with the same variables. `None` if there is none: then
+    /// the image is to be loaded.
+    ///
+    /// # Errors
+    /// As [`Modules::load_module`].
+    fn adopt_module(&self, client: ClientId, module: ModuleId, image: ImageHash, place: &mut dyn GlobalsAllocator) -> Result<Option<ModuleInfo>, DeviceError> {
+        let _ = (client, module, image, place);
+        Ok(None)
+    }
+
+    /// Loads an image before the client comes that another executor serves now, so that
+    /// [`Modules::adopt_module`] finds it. `read` reads the image, if it is needed. `place` names
+    /// the variables that the client has, whose memory is not here yet. `None` if this device gains
+    /// nothing by it. Slow.
+    ///
+    /// # Errors
+    /// As [`Modules::load_module`], and those of `read`.
+    fn preload_module(
+        &self,
+        hash: ImageHash,
+        read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
+        place: &mut dyn GlobalsAllocator,
+    ) -> Result<Option<PreloadedModule>, DeviceError> {
+        let _ = (hash, read, place);
+        Ok(None)
+    }
+
+    /// Drops a preloaded module, unless clients use it by now.
+    fn drop_preloaded(&self, module: PreloadedModule) {
+        let _ = module;
+    }
 
     /// Unloads a module. Work that uses it has retired.
     fn unload_module(&self, client: ClientId, module: ModuleId);
@@ -55,5 +117,18 @@ pub trait Modules {
     /// impossible arguments.
     fn encode_tensor(&self, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
         Err(DeviceError::NotSupported(format!("tensor maps (a tensor of rank {})", wish.rank)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_one_name() {
+        let name = ImageHash::of(b"image");
+        assert_eq!(ImageHash::from_hex(&name.to_hex()), Some(name));
+        assert_ne!(name, ImageHash::of(b"imagf"));
+        assert_eq!((ImageHash::from_hex(""), ImageHash::from_hex("zz"), ImageHash::from_hex(&name.to_hex()[1..])), (None, None, None));
     }
 }

@@ -5,7 +5,7 @@ use crate::objects::{Change, ModuleSpec};
 use crate::session::{Inner, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
 use crate::suspicion;
-use cumux_device::{DeviceError, GlobalsAllocator, ModuleInfo};
+use cumux_device::{DeviceError, GlobalsAllocator, ImageHash, ModuleInfo};
 use cumux_ring::page::Answer;
 use cumux_wire::record::Header;
 use cumux_wire::result;
@@ -209,11 +209,16 @@ impl Session {
         }
         let mut place = New { session: self, device: request.device, placed: Vec::new(), not_resumable: None };
         let at = self.place(request.device).unwrap_or(0);
-        let loaded = self.shared.cards.load_module(self.client(), at, request.module, &image, &mut place);
+        let hash = ImageHash::of(&image);
+        let loaded = match self.shared.cards.adopt_module(self.client(), at, request.module, hash, &mut place) {
+            Ok(None) => self.shared.cards.load_module(self.client(), at, request.module, &image, &mut place),
+            Ok(Some(info)) => Ok(info),
+            Err(error) => Err(error),
+        };
         let New { placed, not_resumable, .. } = place;
         let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| self.deliver(request, &info));
         let stored = loaded.and_then(|written| {
-            let name = self.shared.store_image(&image).map_err(|e| (result_of(&e), e.to_string()))?;
+            let name = self.shared.store_image(hash, &image).map_err(|e| (result_of(&e), e.to_string()))?;
             Ok((written, name))
         });
         match stored {

@@ -8,8 +8,8 @@
 //! upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
-    Begun, Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId,
-    ModuleInfo, Open, Outcome, Report, Sink, StreamId, TensorWish, Work,
+    Begun, Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, ImageHash, Interrupted,
+    ModuleId, ModuleInfo, Open, Outcome, PreloadedModule, Report, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout;
@@ -344,6 +344,41 @@ impl Cards {
             self.modules.write().insert((client, module), place);
         }
         self.card(place)?.load_module(client, module, image, variables)
+    }
+
+    /// # Errors
+    /// As [`cumux_device::Modules::adopt_module`].
+    pub fn adopt_module(
+        &self,
+        client: ClientId,
+        place: u32,
+        module: ModuleId,
+        image: ImageHash,
+        variables: &mut dyn GlobalsAllocator,
+    ) -> Result<Option<ModuleInfo>, DeviceError> {
+        let adopted = self.card(place)?.adopt_module(client, module, image, variables)?;
+        if adopted.is_some() && !self.single() {
+            self.modules.write().insert((client, module), place);
+        }
+        Ok(adopted)
+    }
+
+    /// # Errors
+    /// As [`cumux_device::Modules::preload_module`].
+    pub fn preload_module(
+        &self,
+        place: u32,
+        hash: ImageHash,
+        read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
+        variables: &mut dyn GlobalsAllocator,
+    ) -> Result<Option<PreloadedModule>, DeviceError> {
+        self.card(place)?.preload_module(hash, read, variables)
+    }
+
+    pub fn drop_preloaded(&self, place: u32, module: PreloadedModule) {
+        if let Ok(device) = self.card(place) {
+            device.drop_preloaded(module);
+        }
     }
 
     pub fn unload_module(&self, client: ClientId, module: ModuleId) {

@@ -25,6 +25,12 @@ impl Files {
         self.all[4].as_fd()
     }
 
+    /// The journal.
+    #[must_use]
+    pub fn journal(&self) -> Arc<OwnedFd> {
+        self.all[3].clone()
+    }
+
     /// All of them, for a message.
     #[must_use]
     pub fn share(&self) -> Vec<Arc<OwnedFd>> {

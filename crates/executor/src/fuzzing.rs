@@ -63,8 +63,7 @@ impl Bench {
     /// # Errors
     /// Why this client cannot be served.
     pub fn open(&self, config: SessionConfig, files: Vec<OwnedFd>, generation: u32) -> Result<(), String> {
-        let images = || self.shared.restore_images().map(Arc::new);
-        let terms = Terms { generation, lived: Duration::from_secs(1), on_hold: false, images: &images };
+        let terms = Terms { generation, lived: Duration::from_secs(1), on_hold: false };
         let files = Files::new(files).map_err(|error| error.to_string())?;
         open::open(&self.shared, &self.intake, config, files, &terms).map(drop).map_err(|error| error.to_string())
     }

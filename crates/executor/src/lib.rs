@@ -14,6 +14,7 @@
 //! ```text
 //! (this one)     the server's messages, the start of an executor and its activation
 //! open           opening a session: a new one, or one that a predecessor served
+//! preload        modules that a standby loads before it is needed
 //! intake         the threads that look at the rings of their sessions in turn
 //! sink           where a device reports: finds the session
 //! turn  orders   what the intake does with a session; what the server wants of it
@@ -50,6 +51,7 @@ mod memory;
 mod objects;
 mod open;
 mod orders;
+mod preload;
 mod replay_safety;
 mod reports;
 mod session;
@@ -67,7 +69,8 @@ pub use crate::error::ExecutorError;
 use crate::files::Files;
 use crate::intake::Intake;
 use crate::mailbox::{Letter, Mailboxes, Outbox};
-use crate::open::{Images, Terms};
+use crate::open::Terms;
+use crate::preload::Preloader;
 use crate::session::{Session, Sessions};
 use crate::shared::Shared;
 use crate::sink::{Leaving, Reports};
@@ -81,7 +84,6 @@ use cumux_wire::VERSION;
 use cumux_wire::message::{CLIENTS_A_PACKET, DeviceGrant, FromExecutor, Hello, SessionConfig, ToExecutor};
 use cumux_wire::result;
 use parking_lot::Mutex;
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -115,6 +117,7 @@ struct Executor {
     /// What an earlier server had told the standby, for a server that was made again and knows of
     /// nobody.
     remembered: BTreeMap<u32, (SessionConfig, Files)>,
+    preloader: Preloader,
     /// 0 = standby.
     generation: u32,
 }
@@ -149,7 +152,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
         .name("reports".into())
         .spawn(move || send_reports(&outgoing, &outbox, &sender, &beating))
         .map_err(|_| rustix::io::Errno::AGAIN)?;
-    let mut executor = Executor { sink, shared, intake, waiting: BTreeMap::new(), remembered: BTreeMap::new(), generation: 0 };
+    let mut executor = Executor { sink, shared, intake, waiting: BTreeMap::new(), remembered: BTreeMap::new(), preloader: Preloader::default(), generation: 0 };
     loop {
         // What a standby has to open is the server's to say; the next server says it all again.
         executor.remembered.append(&mut executor.waiting);
@@ -261,6 +264,7 @@ impl Executor {
                     // The server has told a standby of every session that it knows.
                     if self.generation == 0 {
                         self.remembered.clear();
+                        self.preloader.retain(&self.waiting);
                     }
                     for session in self.intake_sessions() {
                         session.service.set_server(pid);
@@ -316,6 +320,7 @@ impl Executor {
         self.remembered.remove(&id);
         let outcome = Files::new(descriptors).and_then(|files| {
             if self.generation == 0 {
+                self.preloader.expect(&self.shared, &config, &files);
                 self.waiting.insert(id, (config, files));
                 return Ok(());
             }
@@ -328,8 +333,7 @@ impl Executor {
                 return Ok(());
             }
             // Nobody has died over it: what it had under way is begun again at once.
-            let images = || self.shared.restore_images().map(Arc::new);
-            let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false, images: &images };
+            let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false };
             open::open(&self.shared, &self.intake, config, files, &terms)?;
             // They may have left meanwhile, and this one with them.
             if self.sink.is_apart()
@@ -348,6 +352,7 @@ impl Executor {
 
     fn detach(&mut self, id: u32) {
         self.waiting.remove(&id);
+        self.preloader.forget(id);
         self.remembered.remove(&id);
         if let Some(session) = self.intake.remove(id) {
             match session.close() {
@@ -386,12 +391,8 @@ impl Executor {
         let begun = Instant::now();
         self.generation = generation;
         self.remembered.clear();
-        let stored: OnceCell<Arc<Images>> = OnceCell::new();
-        let images = || match stored.get() {
-            Some(images) => Ok(images.clone()),
-            None => self.shared.restore_images().map(|images| stored.get_or_init(|| Arc::new(images)).clone()),
-        };
-        let terms = Terms { generation, lived, on_hold: true, images: &images };
+        self.preloader.end();
+        let terms = Terms { generation, lived, on_hold: true };
         let (mut cases, mut lost) = (BTreeMap::new(), Vec::new());
         for (id, (config, files)) in std::mem::take(&mut self.waiting) {
             match open::open(&self.shared, &self.intake, config, files, &terms) {
@@ -404,6 +405,7 @@ impl Executor {
         let suspects = self.judge(&cases, lived);
         tracing::info!("active as generation {generation} after {:?}: {} sessions, {} lost", begun.elapsed(), cases.len(), lost.len());
         self.shared.report(FromExecutor::Active { generation, resumed: cases.into_keys().collect(), lost, suspects });
+        self.preloader.clear(&self.shared);
     }
 
     /// Lets all sessions go on but those whose work may have been the end of the executors before.

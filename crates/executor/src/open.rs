@@ -7,13 +7,13 @@ use crate::error::ExecutorError;
 use crate::files::Files;
 use crate::intake::Intake;
 use crate::memory::physical_key;
-use crate::objects::{Change, Logged, Objects};
+use crate::objects::{Change, Logged, ModuleSpec, Objects};
 use crate::replay_safety;
 use crate::session::{Barrier, Inner, Parts, Phase, Session};
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Lead};
-use cumux_device::{DeviceError, Fault, Interrupted};
+use cumux_device::{DeviceError, Fault, ImageHash, Interrupted};
 use cumux_keeper::client::Item;
 use cumux_ring::file;
 use cumux_ring::journal::{Journal, WorkEntry};
@@ -23,25 +23,18 @@ use cumux_wire::layout;
 use cumux_wire::message::SessionConfig;
 use cumux_wire::record::{self, Op};
 use cumux_wire::result;
-use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How a session is opened.
-pub struct Terms<'a> {
+pub struct Terms {
     pub generation: u32,
     /// How long the executor before had served.
     pub lived: Duration,
     /// Nothing of it is begun before [`Session::let_go`].
     pub on_hold: bool,
-    /// Gives the stored images by content name; asked only where a predecessor had served the
-    /// client.
-    pub images: &'a dyn Fn() -> Result<Arc<Images>, ExecutorError>,
 }
-
-/// Images by content name.
-pub type Images = HashMap<String, Vec<u8>>;
 
 /// What a predecessor left of a client; nothing for a new one.
 struct Left {
@@ -76,7 +69,7 @@ impl Left {
 /// # Errors
 /// When a file is damaged or the device refuses: this client cannot be served, and nothing of it is
 /// left here.
-pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files: Files, terms: &Terms<'_>) -> Result<Case, ExecutorError> {
+pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files: Files, terms: &Terms) -> Result<Case, ExecutorError> {
     let client = config.id;
     let [ring, page, window, journal, _, marks, _] = &files.all;
     let service = Service::map(ring, page)?;
@@ -121,7 +114,7 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
 
 impl Session {
     /// Makes everything that a predecessor left anew at the device.
-    fn restore(self: &Arc<Self>, inner: &mut Inner, left: Left, terms: &Terms<'_>) -> Result<Case, ExecutorError> {
+    fn restore(self: &Arc<Self>, inner: &mut Inner, left: Left, terms: &Terms) -> Result<Case, ExecutorError> {
         inner.objects = left.objects;
         self.restore_counters(inner);
         self.restore_memory(inner)?;
@@ -142,15 +135,13 @@ impl Session {
             self.shared.cards.alias(self.client(), user, window, bytes)?;
         }
         let modules = inner.objects.modules.clone();
-        let images = if modules.is_empty() { Arc::default() } else { (terms.images)()? };
         for (id, spec) in modules {
             if let Some(why) = &spec.not_resumable {
                 let text =
                     format!("the service was interrupted, and what one of this client's modules had on the card has gone with the executor before: {why}");
                 return Err(DeviceError::Invalid(text).into());
             }
-            let image = images.get(&spec.image).ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
-            self.shared.cards.load_module(self.client(), self.place(spec.device).unwrap_or(0), id, image, &mut Restored(&spec.variables))?;
+            self.restore_module(id, &spec)?;
             for (function, attribute, value) in spec.settings {
                 let _ = self.shared.cards.set_function(self.client(), id, function, attribute, value);
             }
@@ -208,6 +199,20 @@ impl Session {
             self.pass_barriers(inner);
         }
         Ok(case)
+    }
+
+    /// A module that this executor has already need not be read.
+    fn restore_module(&self, id: u32, spec: &ModuleSpec) -> Result<(), ExecutorError> {
+        let (place, variables) = (self.place(spec.device).unwrap_or(0), &mut Restored(&spec.variables));
+        if let Some(hash) = ImageHash::from_hex(&spec.image)
+            && self.shared.cards.adopt_module(self.client(), place, id, hash, variables)?.is_some()
+        {
+            return Ok(());
+        }
+        let image = self.shared.read_image(&spec.image)?;
+        let image = image.ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
+        self.shared.cards.load_module(self.client(), place, id, &image, variables)?;
+        Ok(())
     }
 
     /// The oldest piece of stream work that the predecessor had given to the device, and no blocks

@@ -7,7 +7,7 @@ use crate::error::ExecutorError;
 use crate::mailbox::{Mailboxes, Outbox};
 use crate::suspicion::Trials;
 use crate::workers::Workers;
-use cumux_device::DeviceError;
+use cumux_device::{DeviceError, ImageHash};
 use cumux_keeper::client::{ClientError, Keeper};
 use cumux_ring::page::Answer;
 use cumux_scheduler::FairQueue;
@@ -172,12 +172,12 @@ impl Shared {
         }
     }
 
-    /// Stores an image by content; returns its name.
+    /// Stores an image by its hash; returns its name.
     ///
     /// # Errors
     /// When the keeper or the kernel refuses.
-    pub fn store_image(&self, image: &[u8]) -> Result<String, ExecutorError> {
-        let name = blake3::hash(image).to_hex().to_string();
+    pub fn store_image(&self, hash: ImageHash, image: &[u8]) -> Result<String, ExecutorError> {
+        let name = hash.to_hex();
         if self.images.lock().contains_key(&name) {
             return Ok(name);
         }
@@ -196,34 +196,38 @@ impl Shared {
         Ok(name)
     }
 
-    /// Images a predecessor stored.
+    /// The bytes of an image that was stored, here or by a predecessor; `None` if nobody has it.
     ///
     /// # Errors
-    /// When the keeper does not answer.
-    pub fn restore_images(&self) -> Result<HashMap<String, Vec<u8>>, ExecutorError> {
-        let items = self.ask_keeper(|keeper| keeper.list(IMAGES))?;
-        let mut out = HashMap::new();
-        for item in items {
-            let name = item.key.strip_prefix("image-").map(str::to_owned);
-            let (Some(name), Some(file)) = (name, item.descriptors.into_iter().next()) else { continue };
-            let length = usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
-            let mut bytes = vec![0; length];
-            let mut at = 0;
-            while at < length {
-                let got = rustix::io::pread(&file, &mut bytes[at..], at as u64)?;
-                if got == 0 {
-                    return Err(ExecutorError::Damaged(format!("the stored image {name} is cut short")));
+    /// When the keeper does not answer, or the image cannot be read.
+    pub fn read_image(&self, name: &str) -> Result<Option<Vec<u8>>, ExecutorError> {
+        if !self.images.lock().contains_key(name) {
+            let items = self.ask_keeper(|keeper| keeper.list(IMAGES))?;
+            let mut images = self.images.lock();
+            for item in items {
+                let known = item.key.strip_prefix("image-").map(str::to_owned);
+                if let (Some(known), Some(file)) = (known, item.descriptors.into_iter().next()) {
+                    images.entry(known).or_insert(file);
                 }
-                at += got;
             }
-            self.images.lock().insert(name.clone(), file);
-            out.insert(name, bytes);
         }
-        Ok(out)
+        let file = match self.images.lock().get(name) {
+            Some(file) => file.try_clone().map_err(|_| rustix::io::Errno::MFILE)?,
+            None => return Ok(None),
+        };
+        let mut bytes = vec![0; usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0)];
+        let mut at = 0;
+        while at < bytes.len() {
+            match rustix::io::pread(&file, &mut bytes[at..], at as u64)? {
+                0 => return Err(ExecutorError::Damaged(format!("the stored image {name} is cut short"))),
+                count => at += count,
+            }
+        }
+        Ok(Some(bytes))
     }
 
     /// Forgets what is stored; the keeper's copies are the caller's to drop.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn forget_images(&self) {
         self.images.lock().clear();
     }

@@ -12,8 +12,9 @@ use crate::intake::Intake;
 use crate::mailbox::{Letter, Mailboxes, Outbox};
 use crate::objects::{Change, ModuleSpec};
 use crate::open::{self, Terms};
+use crate::preload::Preloader;
 use crate::session::{Session, Sessions};
-use crate::shared::Shared;
+use crate::shared::{IMAGES, Shared};
 use crate::sink::Reports;
 use crate::suspicion::{self, Case, Ruling};
 use cumux_device::{Begun, Device, DeviceError, Fault, Open, Sink};
@@ -147,7 +148,7 @@ impl<'w> Guest<'w> {
 
     fn open_as(&self, generation: u32, on_hold: bool) -> Result<Case, ExecutorError> {
         let files = self.files.iter().map(|file| file.try_clone().unwrap()).collect();
-        let terms = Terms { generation, lived: Duration::from_secs(1), on_hold, images: &|| Ok(Arc::default()) };
+        let terms = Terms { generation, lived: Duration::from_secs(1), on_hold };
         open::open(&self.world.shared, &self.world.intake, self.config.clone(), Files::new(files)?, &terms)
     }
 
@@ -232,6 +233,44 @@ fn a_session_that_cannot_be_restored_leaves_nothing_behind() {
     assert!(error.contains("the mapping at"), "{error}");
     assert_eq!((guest.charged(), world.intake.has(2), world.shared.fair_queue.lock().order()), (0, false, vec![]));
     assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "{address:#x} and {reserved:#x} are free again");
+}
+
+/// What a standby has loaded before it is needed is not loaded again: the image is not even read.
+#[test]
+fn a_standby_that_has_preloaded_a_module_takes_its_client_over_without_the_image() {
+    const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.global .u32 kept;\n.visible .entry k()\n{\nret;\n}\n";
+    for is_preloaded in [true, false] {
+        let world = World::new();
+        let mut guest = Guest::new(&world, 16);
+        let window = cumux_wire::layout::window_address(16);
+        rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
+        let load = Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 };
+        guest.ask_ok(&load);
+        let mut preloader = Preloader::default();
+        if is_preloaded {
+            let files = Files::new(guest.files.iter().map(|file| file.try_clone().unwrap()).collect()).unwrap();
+            preloader.expect(&world.shared, &guest.config, &files);
+            let begun = Instant::now();
+            while preloader.loaded() == 0 {
+                assert!(begun.elapsed() < Duration::from_secs(60), "nothing is preloaded");
+                std::thread::yield_now();
+            }
+        }
+        guest.close();
+        keeper().drop_session(IMAGES).unwrap();
+        world.shared.forget_images();
+        preloader.end();
+        let taken_over = guest.open(2);
+        preloader.clear(&world.shared);
+        match taken_over {
+            Ok(()) => {
+                assert!(is_preloaded);
+                guest.ask_ok(&Op::FunctionSet { module: 1, function: 0, attribute: 9, value: -1 });
+                guest.close();
+            }
+            Err(error) => assert!(!is_preloaded && error.to_string().contains("not in the keeper"), "{error}"),
+        }
+    }
 }
 
 /// A successor that found a part of what the client had would give its memory out again.

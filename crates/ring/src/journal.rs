@@ -65,6 +65,82 @@ pub struct Journal {
     tail: u64,
 }
 
+/// Where the live half of the object log begins, and the bytes in it.
+fn live_half(objects: u64) -> (usize, usize) {
+    let half = usize::from(objects >> 63 != 0);
+    (HEADER_BYTES + half * OBJECT_BYTES, (objects & !(1 << 63)) as usize)
+}
+
+/// The object entries of the live half that begin at byte `from` or later.
+fn read_objects(map: &Mapping, objects: u64, from: usize) -> Result<Vec<Vec<u8>>, JournalError> {
+    let (base, used) = live_half(objects);
+    let (mut at, mut out) = (from, Vec::new());
+    while at < used {
+        let mut word = [0; 8];
+        if used - at < 8 {
+            return Err(JournalError::Damaged("object length"));
+        }
+        map.read(base + at, &mut word);
+        let len = usize::try_from(u64::from_le_bytes(word)).map_err(|_| JournalError::Damaged("object length"))?;
+        if len > used - at - 8 {
+            return Err(JournalError::Damaged("object length"));
+        }
+        let mut entry = vec![0; len];
+        map.read(base + at + 8, &mut entry);
+        out.push(entry);
+        at += (8 + len).next_multiple_of(8);
+    }
+    Ok(out)
+}
+
+/// Entries that were added to an object log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewObjects {
+    /// True if they are the whole log: what was read before is void.
+    pub is_whole: bool,
+    /// The entries, oldest first.
+    pub entries: Vec<Vec<u8>>,
+}
+
+/// The object log of a journal that another executor writes. What it tells is a hint: the writer
+/// may change over to the other half of the log, twice even, while this one is read.
+#[derive(Debug)]
+pub struct ObjectReader {
+    map: Mapping,
+    /// What the word at [`OBJECTS`] was when it was last read.
+    seen: Option<u64>,
+}
+
+impl ObjectReader {
+    /// Maps a journal.
+    ///
+    /// # Errors
+    /// [`JournalError`] when the file is not a journal.
+    pub fn map(file: impl AsFd) -> Result<Self, JournalError> {
+        Ok(Self { map: Mapping::of(file, BYTES)?, seen: None })
+    }
+
+    /// What was added since the last call.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`] when it could not be read while it was written. The next call
+    /// gives the whole log.
+    pub fn read_new(&mut self) -> Result<NewObjects, JournalError> {
+        let objects = self.map.load64(OBJECTS, Ordering::Acquire);
+        let (base, used) = live_half(objects);
+        let before = self.seen.take().map(live_half).filter(|(half, read)| *half == base && *read <= used);
+        if used > OBJECT_BYTES {
+            return Err(JournalError::Damaged("positions"));
+        }
+        let entries = read_objects(&self.map, objects, before.map_or(0, |(_, read)| read))?;
+        if live_half(self.map.load64(OBJECTS, Ordering::Acquire)).0 != base {
+            return Err(JournalError::Damaged("it changed while it was read"));
+        }
+        self.seen = Some(objects);
+        Ok(NewObjects { is_whole: before.is_none(), entries })
+    }
+}
+
 impl Journal {
     /// Maps a journal. It is empty for a new session, otherwise as the last executor left it.
     ///
@@ -142,9 +218,7 @@ impl Journal {
     }
 
     fn half(&self) -> (usize, usize) {
-        let half = usize::from(self.objects >> 63 != 0);
-        let used = (self.objects & !(1 << 63)) as usize;
-        (HEADER_BYTES + half * OBJECT_BYTES, used)
+        live_half(self.objects)
     }
 
     /// Appends one object entry. If the half is full, `snapshot` returns all entries that are still
@@ -189,24 +263,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Damaged`] when lengths do not add up.
     pub fn objects(&self) -> Result<Vec<Vec<u8>>, JournalError> {
-        let (base, used) = self.half();
-        let (mut at, mut out) = (0, Vec::new());
-        while at < used {
-            let mut word = [0; 8];
-            if used - at < 8 {
-                return Err(JournalError::Damaged("object length"));
-            }
-            self.map.read(base + at, &mut word);
-            let len = usize::try_from(u64::from_le_bytes(word)).map_err(|_| JournalError::Damaged("object length"))?;
-            if len > used - at - 8 {
-                return Err(JournalError::Damaged("object length"));
-            }
-            let mut entry = vec![0; len];
-            self.map.read(base + at + 8, &mut entry);
-            out.push(entry);
-            at += (8 + len).next_multiple_of(8);
-        }
-        Ok(out)
+        read_objects(&self.map, self.objects, 0)
     }
 
     /// Whether a record of any length can be accepted now.

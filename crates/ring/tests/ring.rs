@@ -5,7 +5,7 @@
 use cumux_ring::client::{Client, Scheduling};
 use cumux_ring::create;
 use cumux_ring::file::{FileError, Mapping};
-use cumux_ring::journal::Journal;
+use cumux_ring::journal::{Journal, NewObjects, ObjectReader};
 use cumux_ring::memory::{Memory, Ordering};
 use cumux_ring::page::Answer;
 use cumux_ring::queue::Next;
@@ -329,6 +329,33 @@ fn a_full_object_log_keeps_only_what_is_true() {
     let refused = journal.append_object(&vec![0; layout::journal::OBJECT_BYTES], || vec![big.clone(); 12]);
     assert!(refused.is_err(), "what does not fit is refused");
     assert_eq!(journal.objects().expect("sound"), objects, "and nothing has changed");
+}
+
+#[test]
+fn a_standby_reads_what_is_added_to_an_object_log() {
+    let file = create("journal", layout::journal::BYTES as u64).expect("memory");
+    let mut journal = Journal::map(&file).expect("journal");
+    let mut reader = ObjectReader::map(&file).expect("journal");
+    let new = |is_whole, entries: &[&[u8]]| NewObjects { is_whole, entries: entries.iter().map(|entry| entry.to_vec()).collect() };
+    assert_eq!(reader.read_new().expect("sound"), new(true, &[]));
+    journal.append_object(b"one", Vec::new).expect("room");
+    journal.append_object(b"two", Vec::new).expect("room");
+    assert_eq!(reader.read_new().expect("sound"), new(false, &[b"one", b"two"]));
+    assert_eq!(reader.read_new().expect("sound"), new(false, &[]));
+    journal.append_object(b"three", Vec::new).expect("room");
+    assert_eq!(reader.read_new().expect("sound"), new(false, &[b"three"]));
+    // The writer changes over to the other half, and what was read before is void.
+    let half = vec![7; layout::journal::OBJECT_BYTES / 3];
+    for _ in 0..3 {
+        journal.append_object(&half, || vec![b"all".to_vec()]).expect("compaction makes room");
+    }
+    let whole = reader.read_new().expect("sound");
+    assert!(whole.is_whole && whole.entries == journal.objects().expect("sound") && whole.entries[0] == b"all");
+    // A journal that makes no sense is no panic, and the next call begins anew.
+    rustix::io::pwrite(&file, &u64::MAX.to_le_bytes(), 8).expect("written");
+    assert!(reader.read_new().is_err() && reader.read_new().is_err());
+    rustix::io::pwrite(&file, &0_u64.to_le_bytes(), 8).expect("written");
+    assert_eq!(reader.read_new().expect("sound"), new(true, &[]));
 }
 
 /// A program that closes all descriptors, and opens files under the same numbers, gets none of the

@@ -113,6 +113,39 @@ pub(crate) struct Daemon {
     pub(crate) announced: bool,
 }
 
+/// When executors were lost lately: how many stand by depends on it.
+///
+/// A new standby takes a second or two until it can take over. Where the next fault comes sooner,
+/// one more of them is wanted for each that came within [`Losses::WINDOW`].
+#[derive(Debug, Default)]
+pub(crate) struct Losses(VecDeque<Instant>);
+
+impl Losses {
+    /// A standby should be ready after this time.
+    const WINDOW: Duration = Duration::from_secs(3);
+    /// So long it is remembered how quickly they followed each other.
+    const MEMORY: Duration = Duration::from_secs(60);
+
+    /// An executor was lost.
+    pub(crate) fn add(&mut self, now: Instant) {
+        self.0.push_back(now);
+    }
+
+    /// How many executors should stand by.
+    pub(crate) fn count_standbys(&mut self, now: Instant, most: usize) -> usize {
+        while self.0.front().is_some_and(|at| *at + Self::MEMORY <= now) {
+            self.0.pop_front();
+        }
+        let within = |first: &Instant| self.0.iter().filter(|at| *at >= first && **at < *first + Self::WINDOW).count();
+        self.0.iter().map(within).max().unwrap_or(0).clamp(1, most.max(1))
+    }
+
+    /// When fewer may be wanted.
+    pub(crate) fn next_change(&self) -> Option<Instant> {
+        self.0.front().map(|at| *at + Self::MEMORY)
+    }
+}
+
 /// The executors, and how those before them fared.
 pub(crate) struct Executors {
     pub(crate) workers: BTreeMap<u64, Worker>,
@@ -122,6 +155,8 @@ pub(crate) struct Executors {
     pub(crate) devices: Vec<DeviceFacts>,
     pub(crate) generation: u32,
     pub(crate) takeovers: u32,
+    /// When executors were lost lately.
+    pub(crate) losses: Losses,
     /// When the last active one was lost, and how long it had served.
     pub(crate) lost_at: Option<Instant>,
     pub(crate) lived: Duration,
@@ -253,6 +288,7 @@ impl<H: Host> Core<H> {
                 deaths: VecDeque::new(),
                 start_after: now,
                 no_standby: None,
+                losses: Losses::default(),
                 last_failure: String::new(),
             },
             clients: Clients { sessions: BTreeMap::new(), next_session: old.next_session.max(1), arrivals: VecDeque::new(), gone: VecDeque::new() },
@@ -326,5 +362,29 @@ impl<H: Host> Core<H> {
         if let Some(session) = self.clients.sessions.get_mut(&id) {
             self.keeper.keep(session);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_faults_follow_each_other_quickly_more_stand_by() {
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let mut losses = Losses::default();
+        let most = 3;
+        assert_eq!((losses.count_standbys(begin, most), losses.next_change()), (1, None));
+        losses.add(at(0));
+        losses.add(at(5_000));
+        assert_eq!(losses.count_standbys(at(5_000), most), 1, "a standby is ready after five seconds");
+        losses.add(at(6_000));
+        assert_eq!(losses.count_standbys(at(6_000), most), 2);
+        (0..10).for_each(|count| losses.add(at(6_100 + count)));
+        assert_eq!(losses.count_standbys(at(6_200), most), 3, "each takes memory");
+        assert_eq!(losses.next_change(), Some(at(60_000)));
+        assert_eq!(losses.count_standbys(at(66_000), most), 3);
+        assert_eq!(losses.count_standbys(at(70_000), most), 1);
     }
 }

@@ -86,6 +86,8 @@ impl<H: Host> Core<H> {
         let pid = worker.pid;
         self.executors.devices = worker.devices().to_vec();
         self.executors.service = Service::By { worker: id };
+        // What kept another one from standing by may be over.
+        self.executors.no_standby = None;
         if let Some(lost_at) = self.executors.lost_at.take() {
             self.executors.takeovers += 1;
             self.log.contexts("Creating", &self.executors.devices);
@@ -281,11 +283,12 @@ impl<H: Host> Core<H> {
     /// The executor that served does so no more.
     pub(crate) fn leave_service(&mut self, pid: u32, lived: Duration, how: &str) {
         if self.executors.service.is_given() {
-            self.executors.lost_at = Some(Instant::now());
+            let now = Instant::now();
+            self.executors.lost_at = Some(now);
+            self.executors.losses.add(now);
         }
         self.executors.service = Service::ByNobody;
         self.executors.lived = lived;
-        self.executors.no_standby = None;
         for session in self.clients.sessions.values_mut().filter(|session| !matches!(session.seat, Seat::Apart { .. })) {
             session.seat = Seat::No;
         }
@@ -321,15 +324,23 @@ impl<H: Host> Core<H> {
         self.executors.start_after = now + Duration::from_millis(if count <= 2 { 0 } else { 100 << (count - 3).min(5) });
     }
 
-    /// Moves towards: one executor serves, one stands by.
+    /// Moves towards: one executor serves, one stands by, or more where faults come thick and fast.
     pub(crate) fn mend_workers(&mut self, now: Instant) {
         self.look_at_workers(now);
         self.end_overdue_workers(now);
         self.forgo_standby();
         // The standby is started when the active one serves: it must not take its processor time.
-        let wanted = if self.executors.service.is_given() && self.executors.no_standby.is_none() { 2 } else { 1 };
-        let wanted = wanted + self.executors_apart().count();
-        if self.executors.workers.len() < wanted
+        let has_standby = self.executors.service.is_given() && self.executors.no_standby.is_none();
+        let wanted = 1 + if has_standby { self.executors.losses.count_standbys(now, self.limits.standbys) } else { 0 };
+        self.dismiss_spares(wanted);
+        // One that ends takes its time, and the next one need not wait for it, unless the device is
+        // one process's alone.
+        let is_alone = self.executors.no_standby.is_some();
+        let present = self.executors.workers.values().filter(|worker| is_alone || worker.is_wanted()).count();
+        // One after the other: several at once come up no sooner.
+        let is_coming_up = self.executors.workers.values().any(|worker| worker.is_wanted() && worker.is_awaited());
+        if present < wanted
+            && !is_coming_up
             && now >= self.executors.start_after
             && let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid))
         {
@@ -342,6 +353,18 @@ impl<H: Host> Core<H> {
             self.brief_workers();
             self.activate(now);
             self.seat_missing();
+        }
+    }
+
+    /// Ends the youngest of those that stand by, if there are more than wanted.
+    fn dismiss_spares(&mut self, wanted: usize) {
+        let Some(active) = self.executors.service.serving() else { return };
+        let present: Vec<u64> = self.executors.workers.iter().filter(|(_, worker)| worker.is_wanted()).map(|(id, _)| *id).collect();
+        let spare = present.len().saturating_sub(wanted);
+        for id in present.into_iter().rev().filter(|id| *id != active).take(spare) {
+            if let Some(worker) = self.executors.workers.get_mut(&id) {
+                worker.dismiss(&self.host);
+            }
         }
     }
 
@@ -399,6 +422,7 @@ impl<H: Host> Core<H> {
             all.push(since + self.limits.start);
         }
         all.push(self.executors.start_after);
+        all.extend(self.executors.losses.next_change());
         all
     }
 

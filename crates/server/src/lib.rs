@@ -120,6 +120,9 @@ pub struct Limits {
     pub terminate: Duration,
     /// How long a process may stand still; none = for ever. `CUMUX_HEARTBEAT_MS`.
     pub heartbeat: Option<Duration>,
+    /// Executors that stand by at most, where faults follow each other quickly; `CUMUX_STANDBYS`.
+    /// Each has a context on the card.
+    pub standbys: usize,
     /// How long a new process may take to say hello, and an executor to take over.
     pub start: Duration,
     /// How long an executor may live after its connection ended, and processes after they were told
@@ -140,6 +143,7 @@ impl Default for Limits {
             metrics: Duration::from_secs(1),
             terminate: Duration::from_secs(4),
             heartbeat: Some(Duration::from_secs(5)),
+            standbys: 2,
             start: Duration::from_secs(60),
             quit: Duration::from_secs(2),
             storm: 5,
@@ -153,8 +157,9 @@ impl Limits {
     #[must_use]
     pub fn from_environment() -> Self {
         let clients = cumux_environment::number_or_none("CUMUX_MAX_CLIENTS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
+        let standbys = cumux_environment::number_or_none("CUMUX_STANDBYS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let default = Self::default();
-        Self { clients: clients.unwrap_or(default.clients), heartbeat: cumux_link::pulse::limit(), ..default }
+        Self { clients: clients.unwrap_or(default.clients), standbys: standbys.unwrap_or(default.standbys), heartbeat: cumux_link::pulse::limit(), ..default }
     }
 }
 

@@ -318,6 +318,11 @@ impl Worker {
         matches!(self.standing, Standing::Dismissed | Standing::Doomed { misfortune: false })
     }
 
+    /// Whether it is to stay: it serves, stands by, or comes up.
+    pub(crate) fn is_wanted(&self) -> bool {
+        matches!(self.standing, Standing::Wanted)
+    }
+
     /// Whether it was killed.
     pub(crate) fn is_doomed(&self) -> bool {
         matches!(self.standing, Standing::Doomed { .. })

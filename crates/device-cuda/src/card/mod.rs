@@ -14,7 +14,7 @@ use crate::context::{
     VariablesHome, read_facts,
 };
 use crate::counters::Counters;
-use crate::driver::{CardAddress, Driver, Dumps, listen_to_driver, read_dump};
+use crate::driver::{CardAddress, Driver, Dumps, MappedDump, listen_to_driver};
 use crate::engine::{Engine, Mailboxes, Message, Shared};
 use crate::fault::{Loss, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
@@ -47,8 +47,11 @@ fn watch_faults(watch: &Arc<Watch>, mailboxes: &Arc<Mailboxes>) -> std::io::Resu
         Notice::Nothing => {}
         Notice::FaultBegins => mailboxes.iter().for_each(|mailbox| mailbox.send(Message::FaultBegins)),
         Notice::ReadDump => {
-            let dump = read_dump().map_err(|error| error.to_string());
-            watch.set_dump(dump.map_or_else(|error| Err(dump::DumpError::new(error)), |bytes| dump::read(&bytes)));
+            let mapped = MappedDump::map().map_err(|error| dump::DumpError::new(error.to_string()));
+            if let Ok(Some(mapped)) = &mapped {
+                tracing::info!(bytes = mapped.as_bytes().len(), "the core dump is written");
+            }
+            watch.set_dump(mapped.and_then(|mapped| dump::read(mapped.as_ref().map_or(&[], MappedDump::as_bytes))));
         }
         Notice::Log(text) => tracing::warn!("the driver says: {text}"),
     })

@@ -2,23 +2,23 @@
 //!
 //! The variables of an image are [placed](super::placement) in the memory of its client.
 //!
-//! An image without writable variables is loaded once and shared by all clients that bring the same
-//! bytes: chains of kernels serve all of them, too (decision 0112). The modules used last are kept
+//! An image whose variables hold nothing is loaded once and shared by all clients that
+//! bring the same bytes: chains of kernels serve all of them, too (decision 0112). The modules used last are kept
 //! when no client uses them. PTX is compiled separately, which delays no other client; only machine
 //! code is loaded, while the card is quiet (decision 0107).
 
 use super::extents::Extents;
 use super::module::{LoadedModule, Sharing};
-use super::placement::{self, Resumption, Variables};
+use super::placement::{self, IdleVariables, Resumption, Variables};
 use super::symbols::{self, Symbols};
 use crate::counters::ClientCounts;
-use crate::driver::CompileError;
+use crate::driver::{CardAddress, CompileError};
 use crate::quiet::{Gate, Occupied};
-use cumux_device::{DeviceError, GlobalsAllocator};
+use cumux_device::{DeviceError, GlobalsAllocator, ImageHash, PreloadedModule};
 use cumux_fatbin::ImageKind;
 use cumux_wire::result;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Bytes of the largest image that is unpacked to read its names.
@@ -30,28 +30,56 @@ const KEPT_IMAGE_BYTES: usize = 256 << 20;
 
 /// A module that clients may share.
 struct SharedModule {
-    hash: blake3::Hash,
+    hash: ImageHash,
     image_bytes: usize,
     module: Arc<LoadedModule>,
 }
 
-/// The modules that clients may share.
+/// A module that was loaded before its client came.
+struct Preloaded {
+    hash: ImageHash,
+    module: Arc<LoadedModule>,
+    owner: Owner,
+}
+
+/// For whom a module was preloaded.
+enum Owner {
+    /// Any client. The library counts as one user of the shared module, so that it stays.
+    AnyClient,
+    /// The client whose variables these are: the answers of its allocator.
+    WithVariables { variables: Variables, answers: Vec<Answer> },
+}
+
+/// What an allocator was asked, and its answer.
+struct Answer {
+    name: String,
+    bytes: u64,
+    align: u64,
+    address: CardAddress,
+}
+
+/// The modules that clients may share, and those that were preloaded.
 ///
 /// Lock order: the lock of one image in `loading` (1), then the locks of [`Gate`], then `known`
-/// (8). The map `loading` (8) is locked alone, to find the lock of an image.
+/// and `preloaded` (8), each alone. The map `loading` (8) is locked alone, to find the lock of an
+/// image.
 #[derive(Default)]
 pub(crate) struct ModuleLibrary {
     /// The module used last is at the end.
     known: Mutex<Vec<SharedModule>>,
+    /// Modules that were loaded before their clients came, by their numbers.
+    preloaded: Mutex<BTreeMap<u64, Preloaded>>,
     /// A lock for each image that is being loaded. A thread that loads the same image meanwhile
     /// waits for it.
-    loading: Mutex<HashMap<blake3::Hash, Arc<Mutex<()>>>>,
+    loading: Mutex<HashMap<ImageHash, Arc<Mutex<()>>>>,
 }
 
 /// The image that the driver will choose out of those that the client brought.
 struct ChosenImage {
     symbols: Symbols,
     code: ImageCode,
+    /// Variables that hold nothing.
+    idle: IdleVariables,
 }
 
 /// The code of an image, as far as it is needed after its names were read.
@@ -60,7 +88,7 @@ enum ImageCode {
     Ptx(Vec<u8>),
     /// Machine code with variables.
     WithVariables(Vec<u8>),
-    /// Machine code without variables, which was examined.
+    /// Machine code whose variables hold nothing. It was examined.
     WithoutVariables(Resumption),
     /// Nothing is known.
     Unknown,
@@ -87,7 +115,7 @@ impl ModuleLibrary {
         counts: &ClientCounts,
         place: &mut dyn GlobalsAllocator,
     ) -> Result<Arc<LoadedModule>, DeviceError> {
-        let hash = blake3::hash(image);
+        let hash = ImageHash::of(image);
         if let Some(module) = self.find(hash) {
             return Ok(module);
         }
@@ -100,12 +128,17 @@ impl ModuleLibrary {
         if chosen.symbols.writable {
             return load_chosen(gate, extents, image, chosen, counts, place);
         }
+        self.load_once(hash, || load_chosen(gate, extents, image, chosen, counts, place).inspect(|module| self.keep(hash, image.len(), module)))
+    }
+
+    /// Finds the shared module of this content, or loads it while nobody else does.
+    fn load_once(&self, hash: ImageHash, load: impl FnOnce() -> Result<Arc<LoadedModule>, DeviceError>) -> Result<Arc<LoadedModule>, DeviceError> {
         let image_lock = self.loading.lock().entry(hash).or_default().clone();
         let loaded = {
             let _guard = image_lock.lock();
             match self.find(hash) {
                 Some(module) => Ok(module),
-                None => load_chosen(gate, extents, image, chosen, counts, place).inspect(|module| self.keep(hash, image.len(), module)),
+                None => load(),
             }
         };
         drop(image_lock);
@@ -114,8 +147,90 @@ impl ModuleLibrary {
         loaded
     }
 
+    /// A module of this content that is there already, with one more user. If the caller restores a
+    /// client, that may be one which was preloaded with the variables that `place` names.
+    ///
+    /// # Errors
+    /// The driver's error as a sentence.
+    pub(crate) fn adopt(&self, extents: &Extents, hash: ImageHash, place: &mut dyn GlobalsAllocator) -> Result<Option<Arc<LoadedModule>>, DeviceError> {
+        if let Some(module) = self.find(hash) {
+            return Ok(Some(module));
+        }
+        if !place.is_restoring() {
+            return Ok(None);
+        }
+        let taken = {
+            let mut preloaded = self.preloaded.lock();
+            let fits = |module: &Preloaded, place: &mut dyn GlobalsAllocator| match &module.owner {
+                Owner::AnyClient => false,
+                Owner::WithVariables { answers, .. } => module.hash == hash && answers.iter().all(|answer| answer.is_given_again(place)),
+            };
+            let number = preloaded.iter().find(|(_, module)| fits(module, place)).map(|(number, _)| *number);
+            number.and_then(|number| preloaded.remove(&number))
+        };
+        let Some(Preloaded { module, owner: Owner::WithVariables { variables, .. }, .. }) = taken else { return Ok(None) };
+        module.fill_constants(extents, &variables)?;
+        Ok(Some(module))
+    }
+
+    /// Loads the module of an image whose client has not come yet. `place` names the variables that
+    /// the client has; their memory is not there yet, and is not touched. `None` if the module
+    /// could not be used for a client that is restored.
+    ///
+    /// # Errors
+    /// As [`ModuleLibrary::load`].
+    pub(crate) fn preload(
+        &self,
+        gate: &Arc<Gate>,
+        extents: &Extents,
+        hash: ImageHash,
+        read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
+        place: &mut dyn GlobalsAllocator,
+    ) -> Result<Option<PreloadedModule>, DeviceError> {
+        let (module, owner) = match self.find(hash) {
+            Some(module) => (module, Owner::AnyClient),
+            None => {
+                let image = &read()?;
+                let chosen = choose_image(gate.driver().device().compute_capability(), image)?;
+                if !chosen.symbols.managed.is_empty() {
+                    return Ok(None);
+                }
+                if chosen.symbols.writable {
+                    let mut asked = Asked { place, answers: Vec::new(), is_restored: true };
+                    let (module, variables) = load_prepared(gate, extents, image, chosen, None, &mut asked)?;
+                    if !asked.is_restored {
+                        return Ok(None);
+                    }
+                    (module, Owner::WithVariables { variables, answers: asked.answers })
+                } else {
+                    let load = || {
+                        let (module, _) = load_prepared(gate, extents, image, chosen, None, place)?;
+                        self.keep(hash, image.len(), &module);
+                        Ok(module)
+                    };
+                    (self.load_once(hash, load)?, Owner::AnyClient)
+                }
+            }
+        };
+        if module.resumption != Resumption::Possible {
+            module.remove_user();
+            return Ok(None);
+        }
+        let mut preloaded = self.preloaded.lock();
+        let number = preloaded.last_key_value().map_or(1, |(last, _)| last + 1);
+        preloaded.insert(number, Preloaded { hash, module, owner });
+        Ok(Some(PreloadedModule(number)))
+    }
+
+    /// Gives up a preloaded module. Returns it if it was for one client, which did not take it.
+    pub(crate) fn drop_preloaded(&self, number: PreloadedModule) -> Option<Arc<LoadedModule>> {
+        let Preloaded { module, owner, .. } = self.preloaded.lock().remove(&number.0)?;
+        module.remove_user();
+        matches!(owner, Owner::WithVariables { .. }).then_some(module)
+    }
+
     /// Finds the shared module of this content, and counts one more user of it.
-    fn find(&self, hash: blake3::Hash) -> Option<Arc<LoadedModule>> {
+    fn find(&self, hash: ImageHash) -> Option<Arc<LoadedModule>> {
         let mut known = self.known.lock();
         let at = known.iter().position(|shared| shared.hash == hash)?;
         let found = known.remove(at);
@@ -126,7 +241,7 @@ impl ModuleLibrary {
     }
 
     /// Keeps a module for other clients, if it can be shared.
-    fn keep(&self, hash: blake3::Hash, image_bytes: usize, module: &Arc<LoadedModule>) {
+    fn keep(&self, hash: ImageHash, image_bytes: usize, module: &Arc<LoadedModule>) {
         if module.sharing == Sharing::AnyClient {
             self.known.lock().push(SharedModule { hash, image_bytes, module: module.clone() });
         }
@@ -158,12 +273,65 @@ fn load_chosen(
     counts: &ClientCounts,
     place: &mut dyn GlobalsAllocator,
 ) -> Result<Arc<LoadedModule>, DeviceError> {
-    let ChosenImage { symbols, code } = chosen;
+    let (module, variables) = load_prepared(gate, extents, image, chosen, Some(counts), place)?;
+    module.fill_constants(extents, &variables)?;
+    Ok(module)
+}
+
+/// The same, but the banks of `__constant__` variables are not filled.
+fn load_prepared(
+    gate: &Arc<Gate>,
+    extents: &Extents,
+    image: &[u8],
+    chosen: ChosenImage,
+    counts: Option<&ClientCounts>,
+    place: &mut dyn GlobalsAllocator,
+) -> Result<(Arc<LoadedModule>, Variables), DeviceError> {
+    let ChosenImage { symbols, code, idle } = chosen;
     let PreparedImage { image: own, variables } = prepare(gate, extents, code, &symbols, place)?;
     let module =
-        gate.run_quietly(Some(counts), || LoadedModule::load(gate, own.as_deref().unwrap_or(image), &symbols, &variables)).map_err(Occupied::into_error)??;
-    module.fill_constants(extents, &variables)?;
-    Ok(Arc::new(module))
+        gate.run_quietly(counts, || LoadedModule::load(gate, own.as_deref().unwrap_or(image), &symbols, &variables, idle)).map_err(Occupied::into_error)??;
+    tracing::debug!(
+        bytes = own.as_ref().map_or(image.len(), Vec::len),
+        kernels = module.kernels.len(),
+        first = module.kernels.first().map(|kernel| kernel.name.to_string()),
+        writable = symbols.writable,
+        "a module is loaded"
+    );
+    Ok((Arc::new(module), variables))
+}
+
+/// An allocator whose answers are remembered.
+struct Asked<'a> {
+    place: &'a mut dyn GlobalsAllocator,
+    answers: Vec<Answer>,
+    /// False once the contents of a variable would have to be written.
+    is_restored: bool,
+}
+
+impl GlobalsAllocator for Asked<'_> {
+    fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError> {
+        let (address, restored) = self.place.variable(name, bytes, align, managed)?;
+        self.is_restored &= restored;
+        self.answers.push(Answer { name: name.to_owned(), bytes, align, address });
+        Ok((address, restored))
+    }
+
+    fn is_restoring(&self) -> bool {
+        self.place.is_restoring()
+    }
+
+    fn not_resumable(&mut self, why: &str) {
+        self.place.not_resumable(why);
+    }
+}
+
+impl Answer {
+    /// True if this allocator gives the same answer: the module that was loaded with it is as good
+    /// as one that is loaded now.
+    fn is_given_again(&self, place: &mut dyn GlobalsAllocator) -> bool {
+        place.variable(&self.name, self.bytes, self.align, false).is_ok_and(|(address, restored)| restored && address == self.address)
+    }
 }
 
 /// Compiles an image if it is PTX, and places its variables.
@@ -215,15 +383,23 @@ fn choose_image(capability: u32, image: &[u8]) -> Result<ChosenImage, DeviceErro
     let bytes = chosen.bytes(MOST_IMAGE_BYTES).map_err(invalid)?;
     match chosen.kind {
         ImageKind::Elf => {
-            let symbols = symbols::of_elf(&bytes).ok_or_else(|| image_error(result::INVALID_IMAGE, "the compiled image is damaged".into()))?;
+            let mut symbols = symbols::of_elf(&bytes).ok_or_else(|| image_error(result::INVALID_IMAGE, "the compiled image is damaged".into()))?;
+            let idle = if symbols.writable { IdleVariables::find(&bytes) } else { None };
+            if idle.is_some() {
+                symbols.writable = false;
+                symbols.variables.clear();
+            }
             let code = if symbols.writable { ImageCode::WithVariables(bytes.into_owned()) } else { ImageCode::WithoutVariables(placement::examine(&bytes)) };
-            Ok(ChosenImage { symbols, code })
+            Ok(ChosenImage { symbols, code, idle: idle.unwrap_or_default() })
         }
         ImageKind::Ptx => {
             let symbols = symbols::of_ptx(&String::from_utf8_lossy(&bytes));
-            Ok(ChosenImage { symbols, code: ImageCode::Ptx(bytes.into_owned()) })
+            Ok(ChosenImage { symbols, code: ImageCode::Ptx(bytes.into_owned()), idle: IdleVariables::default() })
         }
         // Nothing is known of the image, so it may have writable variables and assertions.
-        ImageKind::Other(_) => Ok(ChosenImage { symbols: Symbols { writable: true, asserts: true, ..Symbols::default() }, code: ImageCode::Unknown }),
+        ImageKind::Other(_) => {
+            let symbols = Symbols { writable: true, asserts: true, ..Symbols::default() };
+            Ok(ChosenImage { symbols, code: ImageCode::Unknown, idle: IdleVariables::default() })
+        }
     }
 }

@@ -7,7 +7,7 @@
 
 use super::constants::ConstantCopy;
 use super::extents::Extents;
-use super::placement::{PlacedConstants, Placement, Resumption, Variables};
+use super::placement::{IdleVariables, PlacedConstants, Placement, Resumption, Variables};
 use super::symbols::Symbols;
 use crate::driver::{CardAddress, CompileError, Driver, Function, Module};
 use crate::fault::{Call, CudaError, remedy};
@@ -34,8 +34,6 @@ pub(crate) struct Kernel {
     pub handle: Function,
     /// The driver's handle of its module.
     pub module: Module,
-    /// True if only one client can launch the kernel.
-    pub exclusive: bool,
     /// The kernel's number, which this process never uses again, unlike handles.
     pub id: u64,
     /// The name in the image (mangled, for C++).
@@ -78,6 +76,8 @@ pub(crate) struct LoadedModule {
     pub sharing: Sharing,
     /// Where its variables are.
     pub variables: VariablesHome,
+    /// Variables that hold nothing: each client has its own.
+    pub idle: IdleVariables,
     /// Its `__constant__` variables, as far as the client has copies of them.
     pub constants: Vec<ConstantCopy>,
     /// Whether a successor can load it and go on.
@@ -106,7 +106,7 @@ impl LoadedModule {
     ///
     /// # Errors
     /// The driver's error, as a sentence.
-    pub(super) fn load(gate: &Arc<Gate>, image: &[u8], symbols: &Symbols, variables: &Variables) -> Result<LoadedModule, DeviceError> {
+    pub(super) fn load(gate: &Arc<Gate>, image: &[u8], symbols: &Symbols, variables: &Variables, idle: IdleVariables) -> Result<LoadedModule, DeviceError> {
         let driver = gate.driver();
         let module = driver.load_module(image).map_err(|CompileError { error, log }| {
             let text = driver.describe(error);
@@ -123,6 +123,7 @@ impl LoadedModule {
             info: ModuleInfo::default(),
             sharing: if symbols.writable { Sharing::OneClient } else { Sharing::AnyClient },
             variables: VariablesHome::Driver,
+            idle,
             constants: Vec::new(),
             resumption: Resumption::Possible,
             users: AtomicUsize::new(1),
@@ -135,7 +136,6 @@ impl LoadedModule {
             loaded.kernels.push(Kernel {
                 handle,
                 module,
-                exclusive: loaded.sharing == Sharing::OneClient,
                 id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
                 name: info.name.as_str().into(),
                 parameter_bytes: info.parameter_bytes,

@@ -69,6 +69,77 @@ impl Variables {
     }
 }
 
+/// Bytes of initial values that are kept for variables of a shared module. A module with more is
+/// not shared.
+const MOST_IDLE_BYTES: usize = 1 << 20;
+
+/// A block of variables that hold nothing.
+#[derive(Debug, PartialEq, Eq)]
+struct IdleBlock {
+    name: String,
+    bytes: u64,
+    align: u64,
+    /// The initial values; `None` if all are zero.
+    contents: Option<Vec<u8>>,
+}
+
+/// Variables of a module that hold nothing ([`Cubin::keeps_no_state`]): clients share the module, and
+/// each has variables of its own, which only its host program sees.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct IdleVariables {
+    blocks: Vec<IdleBlock>,
+    variables: Vec<Variable>,
+}
+
+impl IdleVariables {
+    /// The variables of compiled code; `None` if they may hold something.
+    pub(super) fn find(code: &[u8]) -> Option<IdleVariables> {
+        let cubin = Cubin::read(code).ok().filter(Cubin::keeps_no_state)?;
+        let blocks: Vec<IdleBlock> = cubin
+            .blocks
+            .iter()
+            .map(|block| IdleBlock { name: block.name.clone(), bytes: block.bytes, align: block.align, contents: block.contents(code).map(<[u8]>::to_vec) })
+            .collect();
+        let kept: usize = blocks.iter().filter_map(|block| block.contents.as_ref()).map(Vec::len).sum();
+        let variables = cubin.variables.into_iter().filter(|variable| !variable.literal && matches!(variable.home, Home::Block(_))).collect();
+        (kept <= MOST_IDLE_BYTES).then_some(IdleVariables { blocks, variables })
+    }
+
+    /// Gives a client variables of its own, initialised unless they are a predecessor's. Returns
+    /// their places.
+    ///
+    /// # Errors
+    /// The allocator's, for example that the client's limit is reached; or the driver's.
+    pub(crate) fn place(&self, place: &mut dyn GlobalsAllocator, extents: &Extents) -> Result<Vec<GlobalInfo>, DeviceError> {
+        if self.variables.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut addresses = Vec::new();
+        for block in &self.blocks {
+            let (address, restored) = match place.variable(&block.name, block.bytes, block.align, false) {
+                // A caller that keeps no memory for clients, such as a test.
+                Err(DeviceError::NotSupported(_)) => return Ok(Vec::new()),
+                placed => placed?,
+            };
+            match &block.contents {
+                _ if restored => {}
+                Some(contents) => extents.write(address, contents, MemoryKind::Extent)?,
+                None => extents.clear(address, block.bytes)?,
+            }
+            addresses.push(address);
+        }
+        let address = |variable: &Variable| match variable.home {
+            Home::Block(block) => addresses.get(block).map(|address| address + variable.offset),
+            Home::Constants => None,
+        };
+        let globals = self.variables.iter().filter_map(|variable| {
+            let address = address(variable)?;
+            Some(GlobalInfo { name: variable.name.clone(), address, bytes: variable.bytes, constant: false, managed: false })
+        });
+        Ok(globals.collect())
+    }
+}
+
 /// Examines compiled code whose module has no variables.
 pub(super) fn examine(code: &[u8]) -> Resumption {
     match Cubin::read(code) {

@@ -5,6 +5,7 @@ use crate::fault::{Call, CudaError};
 use core::ffi::c_void;
 use cumux_abi::types as t;
 use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::OnceLock;
@@ -17,9 +18,6 @@ static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
 pub(crate) fn share_dump() -> Option<OwnedFd> {
     FILE.get()?.as_ref()?.try_clone().ok()
 }
-
-/// Longest dump that is read.
-const MOST_DUMP_BYTES: u64 = 1 << 30;
 
 impl DeviceHandle {
     /// Has the driver write a core dump when a kernel of this process faults, without the contents
@@ -47,19 +45,41 @@ impl DeviceHandle {
     }
 }
 
-/// The dump that the driver has written; empty if there is none.
-pub(crate) fn read_dump() -> std::io::Result<Vec<u8>> {
-    let Some(Some(file)) = FILE.get() else { return Ok(Vec::new()) };
-    let size = rustix::fs::fstat(file)?.st_size;
-    let size = u64::try_from(size).unwrap_or(0).min(MOST_DUMP_BYTES);
-    let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
-    let mut at = 0;
-    while at < bytes.len() {
-        match rustix::io::pread(file, &mut bytes[at..], at as u64)? {
-            0 => break,
-            count => at += count,
+/// The dump that the driver has written, mapped: it can have hundreds of megabytes, and little of
+/// it is looked at.
+pub(crate) struct MappedDump {
+    base: *mut c_void,
+    bytes: usize,
+}
+
+impl MappedDump {
+    /// Maps the dump; `None` if there is none.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn map() -> std::io::Result<Option<MappedDump>> {
+        let Some(Some(file)) = FILE.get() else { return Ok(None) };
+        let bytes = usize::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+        if bytes == 0 {
+            return Ok(None);
         }
+        // SAFETY: a new mapping at an address that the system chooses.
+        let base = unsafe { rustix::mm::mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
+        Ok(Some(MappedDump { base, bytes }))
     }
-    bytes.truncate(at);
-    Ok(bytes)
+
+    /// The dump's bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: the mapping has these bytes and lives as long as `self`. The file does not change
+        // any more: the driver has said that it is written, a process has one fault, and those who
+        // get a duplicate of the descriptor read it.
+        unsafe { core::slice::from_raw_parts(self.base.cast(), self.bytes) }
+    }
+}
+
+impl Drop for MappedDump {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and nobody borrows its bytes any more.
+        let _ = unsafe { rustix::mm::munmap(self.base, self.bytes) };
+    }
 }

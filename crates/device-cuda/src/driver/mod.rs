@@ -43,7 +43,7 @@ mod words;
 pub(crate) use capture::capture_output;
 pub(crate) use context::{Driver, Dumps};
 pub(crate) use device::DeviceHandle;
-pub(crate) use dumps::{read_dump, share_dump};
+pub(crate) use dumps::{MappedDump, share_dump};
 pub(crate) use graph::{ChainGraph, GraphKernel};
 pub(crate) use handle::{Function, GreenContext, Module, Stream};
 pub(crate) use launch::LaunchShape;

@@ -20,9 +20,6 @@ use std::time::{Duration, Instant};
 const QUIET_BEFORE_ASKING: Duration = Duration::from_millis(100);
 /// How long the core dump is waited for where the streams tell who the culprit is.
 const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
-/// How long the core dump is waited for otherwise. With hundreds of megabytes of code on the card,
-/// writing it takes most of a second.
-const DUMP_WAIT_LIMIT: Duration = Duration::from_secs(3);
 
 impl Inquiry {
     /// True now and then while nothing has been completed for a while: the driver may be asked
@@ -56,9 +53,10 @@ impl Engine {
         for (flight, _) in &completed {
             own.extend(self.describe_flying(flight, STILL_MS, true).map(|kernel| FlyingKernel { unfinished: false, ..kernel }));
         }
-        let flying = self.shared.loss.gather_flying(own, self.shared.mailboxes.len());
+        let launched = self.streams.tracker.estimates.kernels().cloned().collect();
+        let (flying, known) = self.shared.loss.gather_flying(own, launched, self.shared.mailboxes.len());
         tracing::info!(kernels = flying.len(), completed = completed.len(), "nothing more is given to the card");
-        self.context = ContextState::Faulted(Box::new(Inquiry { begun, moved: None, flying, completed }));
+        self.context = ContextState::Faulted(Box::new(Inquiry { begun, moved: None, flying, known, completed }));
     }
 
     /// The kernels in flight.
@@ -102,9 +100,10 @@ impl Engine {
             DumpState::Pending => None,
         };
         let is_dump_pending = matches!(self.shared.watch.dump(), DumpState::Pending);
-        let known: Vec<_> = self.streams.tracker.estimates.kernels().collect();
-        let verdict = decide(&inquiry.flying, &known, dump.as_deref(), self.shared.watch.has_assertions());
-        if is_dump_pending && !verdict.is_certain() && waited < DUMP_WAIT_LIMIT {
+        let verdict = decide(&inquiry.flying, &inquiry.known, dump.as_deref(), self.shared.watch.has_assertions());
+        // Without the dump everybody who cannot be told apart would have to be told. With hundreds of
+        // megabytes of code on the card, writing it takes 0.1 s and more.
+        if is_dump_pending && !verdict.is_certain() && waited < self.shared.fault_wait {
             return progress;
         }
         // The driver reports the error when nothing runs any more. Nothing that has no mark by then

@@ -3,7 +3,7 @@
 use super::ends::ClientEnds;
 use super::shared::Shared;
 use crate::driver::Stream;
-use crate::fault::{Call, FlyingKernel};
+use crate::fault::{Call, FlyingKernel, KnownKernel};
 use crate::issue::{Issuer, Streams};
 use crate::quiet::LongWork;
 use crate::track::Flight;
@@ -22,6 +22,8 @@ pub(super) struct Inquiry {
     pub(super) moved: Option<Instant>,
     /// The kernels in flight then, of all engines.
     pub(super) flying: Vec<FlyingKernel>,
+    /// The kernels that were launched until then, of all engines.
+    pub(super) known: Vec<KnownKernel>,
     /// Work that was completed after the announcement, with the nanoseconds it took.
     pub(super) completed: Vec<(Flight, u64)>,
 }

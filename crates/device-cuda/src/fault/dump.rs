@@ -217,6 +217,14 @@ pub(crate) fn error_of_exception(code: u32) -> CudaError {
 }
 
 #[cfg(test)]
+impl Dump {
+    /// A function that lies there.
+    pub(crate) fn add_function(&mut self, addresses: Range<u64>, module: u64, function: &str, is_kernel: bool) {
+        self.code.push(Code { addresses, module, function: function.to_owned(), is_kernel });
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

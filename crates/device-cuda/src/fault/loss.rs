@@ -12,7 +12,7 @@
 
 use super::CudaError;
 use super::blame::Suspects;
-use super::verdict::FlyingKernel;
+use super::verdict::{FlyingKernel, KnownKernel};
 use cumux_device::InDoubt;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
@@ -40,6 +40,8 @@ struct Inquest {
     /// Engines that have added their kernels in flight when a fault was announced.
     stopped: usize,
     flying: Vec<FlyingKernel>,
+    /// The kernels that those engines have launched.
+    known: Vec<KnownKernel>,
     in_doubt: Vec<InDoubt>,
 }
 
@@ -84,12 +86,14 @@ impl Loss {
         inquest.suspects.clone()
     }
 
-    /// Adds the kernels that an engine had in flight when a fault was announced, and waits until
-    /// all engines have added theirs or the time is over. Returns all that were added.
-    pub(crate) fn gather_flying(&self, flying: Vec<FlyingKernel>, engines: usize) -> Vec<FlyingKernel> {
+    /// Adds the kernels that an engine had in flight when a fault was announced, and all that it
+    /// has launched. Waits until all engines have added theirs or the time is over. Returns all
+    /// that were added.
+    pub(crate) fn gather_flying(&self, flying: Vec<FlyingKernel>, known: Vec<KnownKernel>, engines: usize) -> (Vec<FlyingKernel>, Vec<KnownKernel>) {
         let until = Instant::now() + SUSPECTS_WAIT_LIMIT;
         let mut inquest = self.inquest.lock();
         inquest.flying.extend(flying);
+        inquest.known.extend(known);
         inquest.stopped += 1;
         self.arrival.notify_all();
         while inquest.stopped < engines {
@@ -97,7 +101,7 @@ impl Loss {
                 break;
             }
         }
-        inquest.flying.clone()
+        (inquest.flying.clone(), inquest.known.clone())
     }
 
     /// Notes that an engine has notified its clients, and which of their work is in doubt. Returns

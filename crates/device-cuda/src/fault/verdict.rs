@@ -30,10 +30,8 @@ pub(crate) struct KnownKernel {
     pub module: u64,
     /// True if the kernel may fail an assertion.
     pub asserts: bool,
-    /// The client that launched it last.
+    /// The client that launched it last, of those whom the engine serves.
     pub last_client: ClientId,
-    /// True if only that client can launch it.
-    pub exclusive: bool,
 }
 
 /// A kernel in flight when the driver announced the fault.
@@ -59,6 +57,9 @@ pub(crate) struct FlyingKernel {
 pub(crate) enum Rule {
     /// The dump names a function, and one client was running it.
     Code,
+    /// The dump names a function that nobody had in flight any more when the driver reported the
+    /// fault: its clients are those that had launched it last, if they are known.
+    CodeOfThePast,
     /// Several clients were running the function that the dump names, and the stream of one of them
     /// had not moved.
     CodeAndStillness,
@@ -75,6 +76,7 @@ impl Rule {
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Rule::Code => "the core dump names the kernel",
+            Rule::CodeOfThePast => "the core dump names the kernel, which had seemed to be completed",
             Rule::CodeAndStillness => "the core dump names the kernel, and of the clients that ran it only this one's stream stood still",
             Rule::Stillness => "its stream alone stood still before the fault was reported",
             Rule::Unfinished => "all other clients' work was completed",
@@ -95,15 +97,20 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// True if there is exactly one suspect.
+    /// True if all others are innocent: there is exactly one suspect, or the culprit is none of the
+    /// clients that have kernels in flight.
     pub(crate) fn is_certain(&self) -> bool {
-        self.suspects.len() == 1 && self.rule != Rule::CannotTell
+        match self.rule {
+            Rule::CannotTell => false,
+            Rule::CodeOfThePast => true,
+            Rule::Code | Rule::CodeAndStillness | Rule::Stillness | Rule::Unfinished => self.suspects.len() == 1,
+        }
     }
 }
 
-/// Decides by what is known now. `known`: all kernels that were launched. `asserted`: the driver
+/// Decides by what is known now. `known`: all kernels that were launched, of all engines. `asserted`: the driver
 /// has printed a failed assertion.
-pub(crate) fn decide(flying: &[FlyingKernel], known: &[&KnownKernel], dump: Option<&Dump>, asserted: bool) -> Verdict {
+pub(crate) fn decide(flying: &[FlyingKernel], known: &[KnownKernel], dump: Option<&Dump>, asserted: bool) -> Verdict {
     let error = dump.map(|dump| if asserted { CudaError::ASSERT } else { dump.error() }).or(asserted.then_some(CudaError::ASSERT));
     let running: Vec<&FlyingKernel> = flying.iter().filter(|kernel| kernel.may_run && (error != Some(CudaError::ASSERT) || kernel.kernel.asserts)).collect();
     let verdict = |kernels: &[&FlyingKernel], rule| Verdict { suspects: accuse(kernels), rule, error };
@@ -111,13 +118,16 @@ pub(crate) fn decide(flying: &[FlyingKernel], known: &[&KnownKernel], dump: Opti
     if clients(&coded) == 1 {
         return verdict(&coded, Rule::Code);
     }
-    if let Some(owner) = dump.filter(|_| coded.is_empty()).and_then(|dump| find_owner(dump, known)) {
-        // Its fence was reached before the driver's message. That was seen, though rarely.
+    if let Some(dump) = dump.filter(|dump| coded.is_empty() && names_a_place(dump)) {
+        // Its fence was reached before the driver's message. That was seen, though rarely, with
+        // stores whose fault was found when the warp had ended. Nobody in flight runs that code.
         let mut suspects = Suspects::default();
-        suspects.entry(owner.last_client).or_default().add_kernel(&owner.name, Blame::Possible);
-        return Verdict { suspects, rule: Rule::Code, error };
+        for owner in list_owners(dump, known) {
+            suspects.entry(owner.last_client).or_default().add_kernel(&owner.name, Blame::Possible);
+        }
+        return Verdict { suspects, rule: Rule::CodeOfThePast, error };
     }
-    // A dump that names nobody's kernel in flight says nothing about who it was.
+    // A dump that names no code says nothing about who it was.
     let (named, candidates) = if coded.is_empty() { (false, running) } else { (true, coded) };
     let still: Vec<&FlyingKernel> = candidates.iter().copied().filter(|kernel| kernel.still_ms >= STILL_MS).collect();
     if clients(&still) == 1 {
@@ -156,12 +166,17 @@ fn is_named(dump: &Dump, kernel: &KnownKernel) -> bool {
     })
 }
 
-/// The kernel that the dump names, if only one client can have launched it.
-fn find_owner<'a>(dump: &Dump, known: &[&'a KnownKernel]) -> Option<&'a KnownKernel> {
-    let mut places = dump.exceptions.iter().filter_map(|exception| dump.place_of(exception.pc?));
-    places.find_map(|place| {
-        known.iter().copied().find(|kernel| kernel.exclusive && kernel.module == place.module && (place.function == *kernel.name || !place.is_kernel))
-    })
+/// True if the dump says in which function an exception occurred.
+fn names_a_place(dump: &Dump) -> bool {
+    dump.exceptions.iter().any(|exception| exception.pc.and_then(|pc| dump.place_of(pc)).is_some())
+}
+
+/// The kernels that the dump names: of one place, the kernel itself, or all of its module that can
+/// have called the function.
+fn list_owners<'a>(dump: &Dump, known: &'a [KnownKernel]) -> Vec<&'a KnownKernel> {
+    let places: Vec<_> = dump.exceptions.iter().filter_map(|exception| dump.place_of(exception.pc?)).collect();
+    let is_meant = |kernel: &&KnownKernel| places.iter().any(|place| kernel.module == place.module && (place.function == *kernel.name || !place.is_kernel));
+    known.iter().filter(is_meant).collect()
 }
 
 #[cfg(test)]
@@ -171,7 +186,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn kernel(client: ClientId, handle: u64, still_ms: u64) -> FlyingKernel {
-        let kernel = KnownKernel { name: format!("k{handle}").into(), handle, module: handle / 16, asserts: false, last_client: client, exclusive: true };
+        let kernel = KnownKernel { name: format!("k{handle}").into(), handle, module: handle / 16, asserts: false, last_client: client };
         FlyingKernel { client, token: 1, kernel, may_run: true, still_ms, unfinished: false }
     }
 
@@ -213,6 +228,34 @@ mod tests {
         dump.exceptions.push(exception);
         let verdict = decide_now(&all, Some(&dump), false);
         assert_eq!((named(&verdict), verdict.error), (vec![1], Some(CudaError::MISALIGNED_ADDRESS)));
+    }
+
+    fn fault_at(pc: u64) -> Dump {
+        let mut dump = Dump::default();
+        dump.exceptions.push(Exception { sm: 1, code: 14, pc: Some(pc), kernels: Vec::new() });
+        dump.add_function(0x1000..0x1100, 1, "k16", true);
+        dump.add_function(0x1100..0x1200, 1, "helper", false);
+        dump.add_function(0x2000..0x2100, 2, "k32", true);
+        dump
+    }
+
+    #[test]
+    fn who_runs_other_code_than_the_dump_names_is_innocent() {
+        let others = [kernel(2, 32, 80), kernel(3, 48, 55), kernel(4, 64, 90)];
+        let known: Vec<KnownKernel> = others.iter().chain([&kernel(1, 16, 0)]).map(|flying| flying.kernel.clone()).collect();
+        let verdict = decide(&others, &known, Some(&fault_at(0x1010)), false);
+        assert_eq!((named(&verdict), verdict.rule, verdict.error), (vec![1], Rule::CodeOfThePast, Some(CudaError::ILLEGAL_ADDRESS)));
+        assert!(verdict.is_certain());
+        let unknown = decide(&others, &known[..3], Some(&fault_at(0x1010)), false);
+        assert!(unknown.suspects.is_empty() && unknown.is_certain(), "its client has gone, and so has what was known of it");
+        let called = decide(&others, &known, Some(&fault_at(0x1110)), false);
+        assert_eq!(named(&called), [1], "any kernel of the module can have called the function");
+        let two = [kernel(1, 16, 0).kernel, kernel(9, 16, 0).kernel];
+        assert_eq!(named(&decide(&others, &two, Some(&fault_at(0x1010)), false)), [1, 9], "served by two engines");
+        let running = decide(&others, &known, Some(&fault_at(0x2010)), false);
+        assert_eq!((named(&running), running.rule), (vec![2], Rule::Code));
+        let nowhere = decide(&others[..1], &known, Some(&fault_at(0x9000)), false);
+        assert_eq!((named(&nowhere), nowhere.rule), (vec![2], Rule::Stillness), "no function is known to lie there");
     }
 
     #[test]

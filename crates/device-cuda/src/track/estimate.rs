@@ -59,7 +59,6 @@ impl Estimates {
                 module: kernel.module.number(),
                 asserts: kernel.asserts,
                 last_client: client,
-                exclusive: kernel.exclusive,
             },
         };
         let known = self.0.entry(kernel.id).or_insert_with(fresh);
@@ -113,10 +112,7 @@ mod tests {
         let mut estimates = Estimates::default();
         estimates.0.insert(
             3,
-            Known {
-                expected_ns: UNKNOWN_KERNEL_NS,
-                kernel: KnownKernel { name: "k".into(), handle: 1, module: 2, asserts: false, last_client: 1, exclusive: true },
-            },
+            Known { expected_ns: UNKNOWN_KERNEL_NS, kernel: KnownKernel { name: "k".into(), handle: 1, module: 2, asserts: false, last_client: 1 } },
         );
         estimates.learn(3, 1_000_000_000);
         assert_eq!(estimates.0[&3].expected_ns, (20_000 * 7 + 100_000) / 8);

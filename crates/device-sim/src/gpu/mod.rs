@@ -8,13 +8,16 @@ mod partitions;
 mod queues;
 mod takeover;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use cumux_device::{ClientId, Device, DeviceFacts};
+use cumux_device::{ClientId, Device, DeviceFacts, ImageHash};
+use parking_lot::Mutex;
 
 use crate::memory::client::ClientMemory;
 use crate::ordinals::Ordinal;
+use crate::program::Program;
 use crate::schedule::{Card, DevicePhase};
 
 /// One software GPU. Dropping it stops all work without further reports.
@@ -23,6 +26,8 @@ pub struct SoftwareGpu {
     /// Held for its drop: the number is free again then.
     _ordinal: Ordinal,
     workers: Vec<JoinHandle<()>>,
+    /// Programs that were compiled before their clients came, by their numbers. Locked alone.
+    preloaded: Mutex<BTreeMap<u64, (ImageHash, Arc<Program>)>>,
 }
 
 impl std::fmt::Debug for SoftwareGpu {
@@ -47,7 +52,7 @@ impl Drop for SoftwareGpu {
 
 impl SoftwareGpu {
     pub(crate) fn new(card: Arc<Card>, ordinal: Ordinal) -> Self {
-        SoftwareGpu { card, _ordinal: ordinal, workers: Vec::new() }
+        SoftwareGpu { card, _ordinal: ordinal, workers: Vec::new(), preloaded: Mutex::default() }
     }
 
     /// Notes a worker thread, which ends when the device is dropped.

@@ -1,10 +1,10 @@
 //! The modules of a software GPU.
 
 use cumux_abi::CUfunction_attribute;
-use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ModuleId, ModuleInfo, Modules};
+use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule};
 
 use super::SoftwareGpu;
-use crate::modules;
+use crate::modules::{self, LoadedModule};
 use crate::schedule::not_open;
 
 impl Modules for SoftwareGpu {
@@ -15,10 +15,42 @@ impl Modules for SoftwareGpu {
         }
         self.card.wait_for_quiet();
         let (loaded, info) = modules::load(&self.card.limits, &self.card.maps, image, place)?;
-        let mut scheduler = self.card.scheduler.lock();
-        let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
-        owner.modules.insert(module, loaded);
+        self.add_module(client, module, loaded)?;
         Ok(info)
+    }
+
+    /// A program that was compiled in advance serves any client; only its variables are the
+    /// client's.
+    fn adopt_module(&self, client: ClientId, module: ModuleId, image: ImageHash, place: &mut dyn GlobalsAllocator) -> Result<Option<ModuleInfo>, DeviceError> {
+        self.card.require_working()?;
+        let program = self.preloaded.lock().values().find(|(hash, _)| *hash == image).map(|(_, program)| program.clone());
+        let Some(program) = program.filter(|_| place.is_restoring()) else { return Ok(None) };
+        let (loaded, info) = modules::place_program(&self.card.limits, &self.card.maps, program, place)?;
+        self.add_module(client, module, loaded)?;
+        Ok(Some(info))
+    }
+
+    fn preload_module(
+        &self,
+        hash: ImageHash,
+        read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
+        _place: &mut dyn GlobalsAllocator,
+    ) -> Result<Option<PreloadedModule>, DeviceError> {
+        self.card.require_working()?;
+        let known = self.preloaded.lock().values().find(|(other, _)| *other == hash).map(|(_, program)| program.clone());
+        let program = match known {
+            Some(program) => program,
+            None => modules::compile_image(&self.card.limits, &read()?)?,
+        };
+        let mut preloaded = self.preloaded.lock();
+        let number = preloaded.last_key_value().map_or(1, |(last, _)| last + 1);
+        preloaded.insert(number, (hash, program));
+        Ok(Some(PreloadedModule(number)))
+    }
+
+    fn drop_preloaded(&self, module: PreloadedModule) {
+        let gone = self.preloaded.lock().remove(&module.0);
+        drop(gone);
     }
 
     fn unload_module(&self, client: ClientId, module: ModuleId) {
@@ -47,5 +79,14 @@ impl Modules for SoftwareGpu {
             (CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, _) if (-1..=100).contains(&value) => Ok(()),
             _ => Err(DeviceError::Invalid(format!("function attribute {} cannot be set to {value}", attribute.0))),
         }
+    }
+}
+
+impl SoftwareGpu {
+    fn add_module(&self, client: ClientId, module: ModuleId, loaded: LoadedModule) -> Result<(), DeviceError> {
+        let mut scheduler = self.card.scheduler.lock();
+        let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        owner.modules.insert(module, loaded);
+        Ok(())
     }
 }

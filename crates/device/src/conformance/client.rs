@@ -10,8 +10,8 @@ use cumux_wire::layout::{ARENA_BASE, WINDOW_BASE};
 
 use super::{KERNELS, Opener};
 use crate::{
-    Begun, Channel, ClientId, ClientSpec, CopyExtent, Device, DeviceError, Fault, GlobalsAllocator, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Rows, Sink,
-    StreamId, Work,
+    Begun, Channel, ClientId, ClientSpec, CopyExtent, Device, DeviceError, Fault, GlobalsAllocator, ImageHash, Kernel, Launch, ModuleId, ModuleInfo, Outcome,
+    Rows, Sink, StreamId, Work,
 };
 
 /// A wait that takes longer is a failure: a watchdog, not a measurement.
@@ -206,7 +206,7 @@ impl Setup {
             bytes => Some(memory_file(bytes as u64)),
         };
         self.device.open_client(id, spec, marks.as_ref().map(AsFd::as_fd)).expect("a client opens");
-        Actor { setup: self, id, extents: Mutex::new(Vec::new()) }
+        Actor { setup: self, id, extents: Mutex::new(Vec::new()), placed: Mutex::default() }
     }
 }
 
@@ -229,6 +229,8 @@ pub struct Actor<'a> {
     /// Its number.
     pub id: ClientId,
     extents: Mutex<Vec<(u64, u64, OwnedFd)>>,
+    /// Where the memory of variables is, by name.
+    placed: Mutex<HashMap<String, u64>>,
 }
 
 /// A loaded module.
@@ -303,7 +305,11 @@ impl GlobalsAllocator for Variables<'_, '_> {
     fn variable(&mut self, name: &str, bytes: u64, _align: u64, _managed: bool) -> Result<(u64, bool), DeviceError> {
         match self.restored.get(name) {
             Some(address) => Ok((*address, true)),
-            None => Ok((self.actor.allocate(bytes), false)),
+            None => {
+                let address = self.actor.allocate(bytes);
+                self.actor.placed.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), address);
+                Ok((address, false))
+            }
         }
     }
 
@@ -380,6 +386,21 @@ impl Actor<'_> {
         let id = self.setup.modules.advance(1) as ModuleId;
         let info = self.device().load_module(self.id, id, image, place)?;
         Ok(Loaded { id, info })
+    }
+
+    /// Adds a module that the device has already.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn adopt(&self, image: ImageHash, place: &mut dyn GlobalsAllocator) -> Result<Option<Loaded>, DeviceError> {
+        let id = self.setup.modules.advance(1) as ModuleId;
+        let info = self.device().adopt_module(self.id, id, image, place)?;
+        Ok(info.map(|info| Loaded { id, info }))
+    }
+
+    /// Where the memory of variables is that modules of this client have asked for, by name.
+    pub fn placed(&self) -> HashMap<String, u64> {
+        self.placed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Submits work and returns its token.

@@ -8,7 +8,7 @@ use cumux_wire::result;
 
 use super::client::Variables;
 use super::{Args, KERNELS, Opener, Setup};
-use crate::{ClientSpec, DeviceError};
+use crate::{ClientSpec, DeviceError, ImageHash};
 
 pub fn variables_are_placed_and_filled(open: Opener) {
     let setup = Setup::new(open);
@@ -38,6 +38,46 @@ pub fn restored_variables_keep_their_contents(open: Opener) {
     client.launch(stream, &module, "count", 1, 1, Args::new().u64(out));
     client.drain(stream);
     assert_eq!((client.read(out, 1), client.read(kept, 1)), (vec![42], vec![42]));
+}
+
+/// What a standby does: modules are there before the client that is taken over.
+pub fn a_preloaded_module_is_adopted_with_the_variables_of_its_client(open: Opener) {
+    let setup = Setup::new(open);
+    let (client, other) = (setup.client(1), setup.client(2));
+    let image = KERNELS.as_bytes();
+    let (hash, mut reads) = (ImageHash::of(image), 0);
+    assert!(client.adopt(hash, &mut Variables { actor: &client, restored: HashMap::new() }).expect("asked").is_none(), "nobody has loaded it");
+    // As the predecessor placed them.
+    let first = client.kernels();
+    let kept = |info: &crate::ModuleInfo| info.globals.iter().map(|global| (global.name.clone(), global.address)).collect::<HashMap<_, _>>();
+    let blocks = client.placed();
+    client.device().unload_module(client.id, first.id);
+    client.write(first.global("counter"), &[41]);
+    let preload = |reads: &mut u32| {
+        let mut read = || {
+            *reads += 1;
+            Ok(image.to_vec())
+        };
+        client.device().preload_module(hash, &mut read, &mut Variables { actor: &client, restored: blocks.clone() }).expect("loads")
+    };
+    let Some(number) = preload(&mut reads) else { return };
+    assert_eq!(reads, 1);
+    assert!(client.adopt(hash, &mut Variables { actor: &client, restored: HashMap::new() }).expect("asked").is_none(), "this client is not restored");
+    let module = client.adopt(hash, &mut Variables { actor: &client, restored: blocks.clone() }).expect("asked").expect("it was preloaded");
+    assert_eq!(kept(&module.info), kept(&first.info), "the variables are where they were");
+    let (stream, out) = (client.stream(), client.allocate(4));
+    client.launch(stream, &module, "count", 1, 1, Args::new().u64(out));
+    client.drain(stream);
+    assert_eq!(client.read(out, 1), [42], "and have the contents that they had");
+    client.device().drop_preloaded(number);
+    client.launch(stream, &module, "count", 1, 1, Args::new().u64(out));
+    client.drain(stream);
+    assert_eq!(client.read(out, 1), [43], "it is the client's now");
+    let none = other.adopt(hash, &mut Variables { actor: &other, restored: HashMap::from([("counter".to_owned(), out)]) });
+    assert!(matches!(none, Ok(None)), "nothing is preloaded any more");
+    let number = preload(&mut reads).expect("loads again");
+    client.device().drop_preloaded(number);
+    client.device().drop_preloaded(number);
 }
 
 pub fn clients_have_variables_of_their_own(open: Opener) {

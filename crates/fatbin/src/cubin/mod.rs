@@ -114,6 +114,28 @@ pub struct Variable {
     pub literal: bool,
 }
 
+/// How the mangled name of a variable begins that is declared inside of a function (Itanium C++
+/// ABI, 5.1.6). Only code of that function can name it.
+const LOCAL: &str = "_ZZ";
+
+/// How the mangled name of a variable of a namespace begins that each source file has for itself,
+/// as nvcc renames those of headers.
+const INTERNAL: &str = "_INTERNAL_";
+/// Namespaces of NVIDIA's own headers, mangled. What lies there and takes one byte, the size of an
+/// object without members, is no variable of anybody's.
+const LIBRARIES: [&str; 3] = ["4cuda3std", "6thrust", "3cub"];
+
+/// True for the mangled name of an object that NVIDIA's headers define in each source file.
+fn is_in_library(name: &str) -> bool {
+    let nested = name.strip_prefix("_ZN").and_then(|rest| rest.strip_prefix(|c: char| c.is_ascii_digit()));
+    let Some(rest) = nested.map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit())) else { return false };
+    // The digits before give the length of the renamed namespace.
+    let digits = name.len() - 3 - rest.len();
+    let length = name.get(3..3 + digits).and_then(|digits| digits.parse::<usize>().ok());
+    let inner = length.and_then(|length| rest.get(length..));
+    rest.starts_with(INTERNAL) && inner.is_some_and(|inner| LIBRARIES.iter().any(|library| inner.starts_with(library)))
+}
+
 /// A place in the image at which an address of a variable is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reference {
@@ -156,6 +178,19 @@ impl Cubin {
         survey::read(image)
     }
 
+    /// True if no variable can hold anything: one copy of the image serves all clients. Most
+    /// images of libraries are of this kind. Their headers define function objects without
+    /// members (`cuda::std::ranges::begin`, `thrust::seq`), and constants inside of functions, which
+    /// no host program can name.
+    #[must_use]
+    pub fn keeps_no_state(&self) -> bool {
+        let is_empty = |variable: &Variable| match variable.home {
+            Home::Block(_) => variable.bytes <= 1 && is_in_library(&variable.name),
+            Home::Constants => variable.name.starts_with(LOCAL),
+        };
+        self.obstacle.is_none() && self.variables.iter().all(|variable| variable.literal || is_empty(variable))
+    }
+
     /// Makes the code in `image`, from which `self` was read, use blocks at these addresses, which
     /// are those of [`Cubin::blocks`], in order.
     ///
@@ -174,5 +209,43 @@ impl Cubin {
             relocation::disarm(image, reference.info_at).ok_or_else(damaged)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(name: &str, home: Home, bytes: u64) -> Variable {
+        Variable { name: name.into(), home, offset: 0, bytes, literal: is_literal(name.as_bytes()) }
+    }
+
+    fn keeps_no_state(variables: &[Variable]) -> bool {
+        Cubin { variables: variables.to_vec(), ..Cubin::default() }.keeps_no_state()
+    }
+
+    #[test]
+    fn objects_of_headers_are_no_state() {
+        let begin = variable("_ZN30_INTERNAL_eaa61bfb_4_a_cu_idle4cuda3std3__45__cpo5beginE", Home::Block(0), 1);
+        let seq = variable("_ZN30_INTERNAL_eaa61bfb_4_a_cu_idle6thrust23THRUST_300001_SM_900_NS6system6detail10sequential3seqE", Home::Block(0), 1);
+        let nan = variable("_ZZN7cutlass4arch12cp_async_nanILi16ELNS0_14CacheOperation4KindE0EEC1EPvPKvbE13OOB_NAN_F16x8", Home::Constants, 16);
+        assert!(keeps_no_state(&[]) && keeps_no_state(&[begin.clone(), seq, nan.clone(), variable("$str", Home::Block(0), 9)]));
+        let others = [
+            variable("used", Home::Block(0), 1),
+            variable("_ZN4mine7counterE", Home::Block(0), 1),
+            variable("_ZN30_INTERNAL_eaa61bfb_4_a_cu_idle4mine4cuda3stdE", Home::Block(0), 1),
+            variable("_ZN99_INTERNAL_eaa61bfb_4_a_cu_idle4cuda3std1xE", Home::Block(0), 1),
+            variable("_ZN4cuda3std1xE", Home::Block(0), 1),
+            variable("_ZN", Home::Block(0), 1),
+            variable("table", Home::Constants, 1),
+            variable("_ZZ1fvE5count", Home::Block(0), 1),
+            Variable { bytes: 2, ..begin.clone() },
+            Variable { bytes: 4, ..begin },
+        ];
+        for state in others {
+            assert!(!keeps_no_state(&[nan.clone(), state.clone()]), "{state:?}");
+        }
+        let obstacle = Some(Obstacle::NotLinked);
+        assert!(!Cubin { obstacle, ..Cubin::default() }.keeps_no_state());
     }
 }
