@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Questions in one run.
 const MOST: usize = 48;
 /// A keeper that has not answered by then hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is kept: note and number of descriptors by session and key.
 type Model = BTreeMap<(u32, String), (String, usize)>;
@@ -20,7 +20,7 @@ type Model = BTreeMap<(u32, String), (String, usize)>;
 /// The keeper does not do what it should.
 pub fn run(bytes: &mut Bytes<'_>) {
     let (asker, keeper) = Connection::pair().expect("a pair of sockets");
-    asker.set_timeout(Some(PATIENCE)).expect("a socket");
+    asker.set_timeout(Some(ANSWER_TIMEOUT)).expect("a socket");
     std::thread::scope(|scope| {
         scope.spawn(move || cumux_keeper::fuzzing::serve_connection(&keeper));
         converse(bytes, asker);

@@ -26,7 +26,7 @@ pub const USERS: [u32; 3] = [7, 0, 65534];
 /// More descriptors than a packet of ours may have.
 const MOST_DESCRIPTORS: usize = 40;
 /// Packets are asked for that have come: one that has not, never will.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PACKET_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A packet: a message that the bytes make, the same with a few bytes changed, or bytes as they
 /// are.
@@ -68,7 +68,7 @@ pub fn send(connection: &Connection, packet: &[u8], descriptors: &[OwnedFd]) {
 /// It waits for more.
 pub fn through<M: DeserializeOwned>(packet: &[u8], descriptors: &[OwnedFd]) -> Option<(M, Vec<OwnedFd>)> {
     let (ours, theirs) = Connection::pair().expect("a pair of sockets");
-    theirs.set_timeout(Some(PATIENCE)).expect("a socket");
+    theirs.set_timeout(Some(PACKET_TIMEOUT)).expect("a socket");
     send(&ours, packet, descriptors);
     rustix::net::shutdown(&ours, Shutdown::Write).expect("a socket");
     match theirs.receive::<M>() {

@@ -30,8 +30,8 @@ const LOOKS: u32 = 40;
 const WATCHDOG: Duration = Duration::from_millis(20);
 /// Whoever waits longer for its neighbour's sake, and after so many looks, is not served any more.
 /// (A clock goes on while this process is stopped.)
-const PATIENCE: Duration = Duration::from_secs(20);
-const PATIENT_LOOKS: u32 = 100_000;
+const LONGEST_NEIGHBOUR_WAIT: Duration = Duration::from_secs(20);
+const LONGEST_NEIGHBOUR_LOOKS: u32 = 100_000;
 
 const KERNELS: &str = include_str!("ring/kernels.ptx");
 /// Numbers of the neighbour's elements.
@@ -128,7 +128,7 @@ impl Scene {
             }
             looks = looks.saturating_add(1);
             assert!(
-                looks < PATIENT_LOOKS || begun.elapsed() < PATIENCE,
+                looks < LONGEST_NEIGHBOUR_LOOKS || begun.elapsed() < LONGEST_NEIGHBOUR_WAIT,
                 "the neighbour is not served any more, its error is {}",
                 self.neighbour.client.sticky()
             );

@@ -6,7 +6,7 @@
 use crate::bytes::Bytes;
 use crate::messages::{self, CLIENTS};
 use cumux_link::{Connection, LinkError};
-use cumux_ring::client::Client;
+use cumux_ring::client::RingClient;
 use cumux_server::fuzzing::{Bench, USER};
 use cumux_wire::VERSION;
 use cumux_wire::message::{DeviceFacts, FromExecutor, Grant, Hello, Reply, ToServer};
@@ -237,7 +237,7 @@ impl World<'_, '_> {
             match connection.receive::<Reply>() {
                 Ok((Reply::Welcome { .. }, files)) => {
                     let [ring, page, ..] = files.as_slice() else { panic!("a welcome without files") };
-                    let client = Client::map(ring, page, eventfd(0, EventfdFlags::NONBLOCK).expect("a counter")).expect("files of a session");
+                    let client = RingClient::map(ring, page, eventfd(0, EventfdFlags::NONBLOCK).expect("a counter")).expect("files of a session");
                     assert!(client.sticky() != 0 || self.bench.has_ended(*pid) || self.has_come_again(*pid), "client {pid} waits for a server that has ended");
                 }
                 Ok((Reply::Refused { why, .. }, _)) => assert!(!why.is_empty(), "a refusal says why"),

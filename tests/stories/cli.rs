@@ -15,7 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Longer than any of these stories takes.
-const PATIENCE: Duration = Duration::from_secs(150);
+const STORY_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// `cumux` alone: a temporary directory of its own, no daemon around, and an end in any case.
 struct Alone {
@@ -26,7 +26,7 @@ struct Alone {
 impl Alone {
     fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("cx").tempdir_in("/tmp").unwrap();
-        let watchdog = Watchdog::new(PATIENCE, folder.path());
+        let watchdog = Watchdog::new(STORY_TIMEOUT, folder.path());
         for name in ["tmp", "tools"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
@@ -241,7 +241,7 @@ fn what_dead_runs_have_left_is_swept() {
     signal(dead.id(), Signal::KILL);
     dead.wait().unwrap();
     daemon.signal(Signal::KILL).unwrap();
-    assert!(daemon.ended(Some(PATIENCE)));
+    assert!(daemon.ended(Some(STORY_TIMEOUT)));
     assert_eq!(alone.left(), std::slice::from_ref(&folder));
 
     let (mut lives, _said) = run_that_waits(&alone);

@@ -2,7 +2,7 @@
 
 use cumux_link::Connection;
 use cumux_link::connection::exactly;
-use cumux_ring::client::Client;
+use cumux_ring::client::RingClient;
 use cumux_ring::file::Mapping;
 use cumux_ring::memory::{Memory as _, Ordering};
 use cumux_testkit::Node;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A session of this test process, without a shim in between.
 struct Stranger {
-    client: Client,
+    client: RingClient,
     ring: Mapping,
     page: Mapping,
     /// The open file that server and executor have, too.
@@ -31,7 +31,7 @@ impl Stranger {
         assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
         let [ring, page, window, doorbell, server, keeper] = exactly(descriptors).unwrap();
         Self {
-            client: Client::map(&ring, &page, doorbell.try_clone().unwrap()).unwrap(),
+            client: RingClient::map(&ring, &page, doorbell.try_clone().unwrap()).unwrap(),
             doorbell,
             ring: Mapping::of(&ring, layout::ring::BYTES).unwrap(),
             page: Mapping::of(&page, layout::page::BYTES).unwrap(),

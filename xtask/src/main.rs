@@ -34,6 +34,9 @@ enum Task {
     Test {
         /// Only tests whose name contains this
         filter: Option<String>,
+        /// Runs the tests so many times after one build, and says at the end how many rounds failed
+        #[arg(long, default_value_t = 1, value_name = "ROUNDS")]
+        repeat: u32,
     },
     /// Kills and stops processes in every combination; `cargo xtask chaos --help` lists the options
     #[command(disable_help_flag = true)]
@@ -67,8 +70,8 @@ enum Task {
         pack: Option<PathBuf>,
     },
     /// Changes the pure crates in one of forty possible places each time and checks that their
-    /// tests notice, by a pinned cargo-mutants that is installed into target/tools if missing; most
-    /// of an hour, not part of CI
+    /// tests notice, by a pinned cargo-mutants that is installed into target/tools if missing; an
+    /// hour or two, not part of CI
     Mutants {
         /// Only these crates: cumux-ptx, cumux-wire …
         crates: Vec<String>,
@@ -90,7 +93,7 @@ enum Task {
 fn main() -> anyhow::Result<()> {
     let root = root();
     match Cli::parse().task {
-        Task::Test { filter } => suite::test(&root, filter.as_deref()),
+        Task::Test { filter, repeat } => suite::test(&root, filter.as_deref(), repeat),
         Task::Chaos { arguments } => chaos::run(&root, &arguments),
         Task::Check => suite::check(&root),
         Task::Lint => suite::lint(&root),

@@ -9,7 +9,7 @@ use std::time::Instant;
 pub fn check(root: &Path) -> anyhow::Result<()> {
     lint(root)?;
     deny::check(root)?;
-    test(root, None)
+    test(root, None, 1)
 }
 
 /// Checks format, lints, layers, rooms and generated pages.
@@ -24,26 +24,42 @@ pub fn lint(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Builds what the suite needs (wheels, CUDA programs, binaries) and runs it.
-pub fn test(root: &Path, filter: Option<&str>) -> anyhow::Result<()> {
+pub fn test(root: &Path, filter: Option<&str>, rounds: u32) -> anyhow::Result<()> {
     let begun = Instant::now();
     examples::build(root)?;
     examples::build_ptx_host(root)?;
     // Story tests start the real processes: program and library must be of this very source.
     cargo(root, &["build", "--release", "--workspace"], "the compiler's messages are above")?;
-    if has_program("cargo", &["nextest", "--version"]) {
-        let mut arguments = vec!["nextest", "run", "--release", "--workspace", "--no-fail-fast"];
-        arguments.extend(filter);
-        cargo(root, &arguments, "the tests' output is above")?;
+    let mut arguments = if has_program("cargo", &["nextest", "--version"]) {
+        vec!["nextest", "run", "--release", "--workspace", "--no-fail-fast"]
     } else {
-        let mut arguments = vec!["test", "--release", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"];
-        arguments.extend(filter);
-        cargo(root, &arguments, "the tests' output is above")?;
-    }
+        vec!["test", "--release", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]
+    };
+    arguments.extend(filter);
+    repeat(rounds, || cargo(root, &arguments, "the tests' output is above"))?;
     if filter.is_none() {
         cargo(root, &["test", "--quiet", "--release", "--workspace", "--doc"], "examples in the documentation fail")?;
         model(root)?;
     }
     println!("cargo xtask test: all passed in {} s", begun.elapsed().as_secs());
+    Ok(())
+}
+
+/// Runs the same tests so many times. With more than one round, a round that fails does not stop
+/// the others.
+fn repeat(rounds: u32, mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    if rounds <= 1 {
+        return run();
+    }
+    let mut failed = Vec::new();
+    for round in 1..=rounds {
+        let begun = Instant::now();
+        let outcome = run();
+        println!("round {round} of {rounds}: {} in {} s", if outcome.is_ok() { "passed" } else { "failed" }, begun.elapsed().as_secs());
+        failed.extend(outcome.err().map(|_| round.to_string()));
+    }
+    anyhow::ensure!(failed.is_empty(), "of {rounds} rounds, these failed: {}", failed.join(", "));
+    println!("{rounds} rounds passed");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::device::{self, with_fallback};
 use crate::private::PrivateDaemon;
 use crate::{library, say};
 use anyhow::Context as _;
-use client::Client;
+use client::DemoProgram;
 use cumux_wire::message::{ClientStatus, ServerStatus};
 use interrupt::Interrupt;
 use progress::Progress;
@@ -45,7 +45,7 @@ pub fn main(json: bool, device: Option<&str>) -> anyhow::Result<u8> {
     let mut clients = Vec::new();
     for role in &cast.roles {
         interrupt.check()?;
-        clients.push(Client::start(role, &library, daemon.pipe())?);
+        clients.push(DemoProgram::start(role, &library, daemon.pipe())?);
     }
     progress.begin(&clients);
     let watched = watch(&mut clients, &daemon, &mut progress, &interrupt);
@@ -66,7 +66,7 @@ pub fn main(json: bool, device: Option<&str>) -> anyhow::Result<u8> {
 
 /// Watches until every program has ended and the server has counted it. Returns the last status of
 /// the servers.
-fn watch(clients: &mut [Client], daemon: &PrivateDaemon, progress: &mut Progress, interrupt: &Interrupt) -> anyhow::Result<Vec<ServerStatus>> {
+fn watch(clients: &mut [DemoProgram], daemon: &PrivateDaemon, progress: &mut Progress, interrupt: &Interrupt) -> anyhow::Result<Vec<ServerStatus>> {
     let until = Instant::now() + RUN_LIMIT;
     let mut last_servers = Vec::new();
     let mut ended_at = None;

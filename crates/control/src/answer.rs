@@ -334,3 +334,29 @@ fn status_json(daemon: &Daemon) -> String {
     // Plain data always has a JSON form.
     serde_json::to_string(&statuses).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::servers::tests::daemon_with;
+
+    /// With static partitioning, `-mlopart` is passed over and `cumux doctor` says so. Without it,
+    /// a card that has no localities is named.
+    #[test]
+    fn mlopart_is_passed_over_beside_static_partitions() {
+        for (partitions, mlopart, complains, refuses) in
+            [(true, true, true, false), (true, false, false, false), (false, false, false, false), (false, true, false, true)]
+        {
+            let (_folder, daemon) = daemon_with(|options| {
+                options.static_partitions = partitions;
+                options.pipe.push("missing");
+            });
+            let another_user = rustix::process::geteuid().as_raw() + 1;
+            let text = start_server(&daemon, another_user, mlopart);
+            assert_eq!(text.contains("MLOPart devices are not available on cuda:0"), refuses, "{text}");
+            assert_eq!(text.starts_with("Failed to start a server"), !refuses, "there is no folder for that user: {text}");
+            let complaints = daemon.registry(|registry| registry.complaints.clone());
+            assert_eq!(complaints.iter().any(|text| text.contains("start_server -mlopart")), complains, "{complaints:?}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! lock; sending a message waits for a second at most.
 
 use crate::clean;
-use crate::doors::Room;
+use crate::doors::ConnectionQuota;
 use crate::guests::{Guest, Watch, refuse};
 use crate::holders::Holders;
 use crate::launch;
@@ -30,9 +30,9 @@ pub(crate) struct Daemon {
     pub(crate) log: Arc<Log>,
     pub(crate) watch: Watch,
     /// Places for clients that connect or wait, and for text connections.
-    pub(crate) clients: Arc<Room>,
-    pub(crate) servers: Arc<Room>,
-    pub(crate) texts: Arc<Room>,
+    pub(crate) clients: Arc<ConnectionQuota>,
+    pub(crate) servers: Arc<ConnectionQuota>,
+    pub(crate) texts: Arc<ConnectionQuota>,
 }
 
 /// A question to a server whose answer a thread awaits.
@@ -119,9 +119,9 @@ impl Daemon {
             changed: Condvar::new(),
             log,
             watch: Watch::new()?,
-            clients: Room::for_clients(descriptors, own),
-            servers: Room::for_servers(descriptors, own),
-            texts: Room::for_texts(descriptors, own),
+            clients: ConnectionQuota::for_clients(descriptors, own),
+            servers: ConnectionQuota::for_servers(descriptors, own),
+            texts: ConnectionQuota::for_texts(descriptors, own),
             options,
         }))
     }

@@ -377,6 +377,28 @@ mod tests {
         }
     }
 
+    /// Found out when the daemon starts, not when the first line is written.
+    #[test]
+    fn a_log_directory_that_cannot_be_written_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = base.path().join("log");
+        fs::create_dir(&path).unwrap();
+        assert_eq!(log_directory(Some(path.clone()), Path::new("/tmp")).unwrap(), path);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o555)).unwrap();
+        let asked = path.clone();
+        let refused = std::thread::spawn(move || {
+            // Root may write everywhere. This thread alone goes on as another user.
+            if rustix::process::getuid().is_root() {
+                let nobody = rustix::process::Uid::from_raw(65534);
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            }
+            log_directory(Some(asked), Path::new("/tmp")).unwrap_err().to_string()
+        });
+        let refused = refused.join().unwrap();
+        assert!(refused.contains("permission denied") && refused.contains(path.to_str().unwrap()), "{refused}");
+    }
+
     #[test]
     fn links_in_it_are_not_followed() {
         let base = tempfile::tempdir().unwrap();

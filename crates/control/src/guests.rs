@@ -1,6 +1,6 @@
 //! A waiting client, and the poll set that reports when it goes.
 
-use crate::doors::Place;
+use crate::doors::ConnectionPermit;
 use crate::event::Token;
 use cumux_link::{Connection, Listener, Process};
 use cumux_wire::message::Reply;
@@ -15,11 +15,11 @@ pub(crate) struct Guest {
     pub(crate) connection: Connection,
     pub(crate) process: Process,
     /// Freed when the client is served, refused or gone.
-    pub(crate) _place: Place,
+    pub(crate) _permit: ConnectionPermit,
 }
 
-/// The poll set of the lobby's thread. A descriptor's number is twice the client's token, plus one
-/// for the pidfd of its process.
+/// The poll set of the lobby's thread. Events carry the client's token, those of its connection as
+/// those of its process: whichever ends, the client has gone.
 pub(crate) struct Watch {
     pub(crate) set: OwnedFd,
 }
@@ -33,13 +33,13 @@ impl Watch {
     }
 
     pub(crate) fn newcomer(&self, connection: &Connection, token: Token) -> rustix::io::Result<()> {
-        epoll::add(&self.set, connection, epoll::EventData::new_u64(token * 2), epoll::EventFlags::IN)
+        epoll::add(&self.set, connection, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
     }
 
     /// From here on only the end of the connection is reported, which epoll always does.
     pub(crate) fn guest(&self, guest: &Guest, token: Token) -> rustix::io::Result<()> {
-        epoll::modify(&self.set, &guest.connection, epoll::EventData::new_u64(token * 2), epoll::EventFlags::empty())?;
-        epoll::add(&self.set, &guest.process, epoll::EventData::new_u64(token * 2 + 1), epoll::EventFlags::IN)
+        epoll::modify(&self.set, &guest.connection, epoll::EventData::new_u64(token), epoll::EventFlags::empty())?;
+        epoll::add(&self.set, &guest.process, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
     }
 
     /// Must be called before the descriptors are closed: the server has copies of them, so closing

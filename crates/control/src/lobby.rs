@@ -6,7 +6,7 @@
 
 use crate::clean;
 use crate::daemon::Daemon;
-use crate::doors::{Full, Place};
+use crate::doors::{ConnectionPermit, Full};
 use crate::guests::{DOOR, Guest, refuse};
 use crate::ledger::Standing;
 use crate::log::on_account_of;
@@ -44,7 +44,7 @@ const NO_DESCRIPTORS: &str = "The control daemon has no descriptors left for ano
 /// A connection whose peer has not said hello yet.
 struct Newcomer {
     connection: Connection,
-    place: Place,
+    permit: ConnectionPermit,
     uid: u32,
     until: Instant,
 }
@@ -121,8 +121,8 @@ impl Daemon {
                 Ok((stream, _)) => {
                     let Ok(peer) = Peer::of(&stream) else { continue };
                     let _account = on_account_of(peer.uid);
-                    let place = match self.texts.enter(peer.uid) {
-                        Ok(place) => place,
+                    let permit = match self.texts.enter(peer.uid) {
+                        Ok(permit) => permit,
                         Err(full) => {
                             self.note_full("text connections", peer.uid, &full);
                             too_many(&stream);
@@ -133,10 +133,10 @@ impl Daemon {
                     let daemon = Arc::clone(self);
                     let serve = move || {
                         ui::serve(&daemon, &stream, peer.uid);
-                        // Under the lock: a thread that waits for the last place must not check
+                        // Under the lock: a thread that waits for the last permit must not check
                         // just before and sleep just after.
                         let core = daemon.core();
-                        drop((stream, place));
+                        drop((stream, permit));
                         drop(core);
                         daemon.changed.notify_all();
                     };
@@ -187,9 +187,9 @@ impl Lobby {
                 Err(errno) => return self.daemon.note(&format!("Programs cannot be served any more: {errno}")),
             }
             for event in ready.drain(..) {
-                let number = event.data.u64();
+                let token = event.data.u64();
                 // A panic over one client must not close the door for all.
-                let done = catch_unwind(AssertUnwindSafe(|| if number == DOOR { self.accept(listener) } else { self.handle_event(number / 2) }));
+                let done = catch_unwind(AssertUnwindSafe(|| if token == DOOR { self.accept(listener) } else { self.handle_event(token) }));
                 if done.is_err() {
                     self.daemon.note("Internal error with a program that connected; it is in standard error");
                 }
@@ -237,9 +237,9 @@ impl Lobby {
         let Ok(Peer { uid, pid, .. }) = connection.peer() else { return };
         let _account = on_account_of(uid);
         let is_server = pid.is_some_and(|pid| matches!(self.daemon.core().ledger.standing(pid, uid), Standing::Ours));
-        let room = if is_server { &self.daemon.servers } else { &self.daemon.clients };
-        let place = match room.enter(uid) {
-            Ok(place) => place,
+        let quota = if is_server { &self.daemon.servers } else { &self.daemon.clients };
+        let permit = match quota.enter(uid) {
+            Ok(permit) => permit,
             Err(full) => {
                 self.daemon.note_full("programs that wait", uid, &full);
                 let why =
@@ -251,7 +251,7 @@ impl Lobby {
         let token = self.next;
         self.next += 1;
         match self.daemon.watch.newcomer(&connection, token) {
-            Ok(()) => drop(self.newcomers.insert(token, Newcomer { connection, place, uid, until: Instant::now() + HELLO })),
+            Ok(()) => drop(self.newcomers.insert(token, Newcomer { connection, permit, uid, until: Instant::now() + HELLO })),
             Err(errno) => refuse(&connection, result::MPS_CONNECTION_FAILED, format!("The control daemon cannot watch another program: {errno}")),
         }
     }
@@ -272,7 +272,7 @@ impl Lobby {
 
     /// Handles the first packet of a newcomer, or its end.
     fn greet(&self, newcomer: Newcomer, token: Token) {
-        let Newcomer { connection, place, uid, .. } = newcomer;
+        let Newcomer { connection, permit, uid, .. } = newcomer;
         let _account = on_account_of(uid);
         let daemon = &self.daemon;
         let hello = connection.set_timeout(Some(READ)).and_then(|()| connection.receive::<Hello>());
@@ -292,7 +292,7 @@ impl Lobby {
                 refuse(&connection, result::MPS_CONNECTION_FAILED, why);
             }
             Hello::Client { .. } => match Caller::of(&connection, descriptors.into_iter().next()) {
-                Ok(Caller { number, process }) => self.welcome(Guest { connection, process, _place: place }, token, number, uid, clean::hello(hello)),
+                Ok(Caller { number, process }) => self.welcome(Guest { connection, process, _permit: permit }, token, number, uid, clean::hello(hello)),
                 Err(PeerError::Ended) => daemon.note("A program has ended before it could be served"),
                 Err(error) => {
                     daemon.note("User did not send valid credentials");
@@ -300,7 +300,7 @@ impl Lobby {
                 }
             },
             Hello::Server { uid: serves, devices, .. } => {
-                daemon.admit_server(Applicant { connection, place, words: descriptors.into_iter().next() }, uid, serves, devices);
+                daemon.admit_server(Applicant { connection, permit, words: descriptors.into_iter().next() }, uid, serves, devices);
             }
             Hello::Keeper { .. } | Hello::Executor { .. } => daemon.note("A keeper or executor connected here instead of to its server: refused"),
         }
@@ -338,4 +338,33 @@ fn lacks_descriptors(errno: Option<i32>) -> bool {
 fn other_version(version: Option<u32>) -> String {
     let theirs = version.map_or_else(|| "another version of cumux's protocol".to_owned(), |version| format!("version {version} of cumux's protocol"));
     format!("The program speaks {theirs}, this control daemon version {VERSION}: use libcuda.so.1 and cumux of the same release")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_without_descriptors_says_so_once_in_a_while() {
+        let mut spare = Spare::new();
+        assert!(spare.is_news(), "the first time");
+        assert!(!spare.is_news() && !spare.is_news(), "and then not for each connection");
+        spare.told = Instant::now().checked_sub(TOLD);
+        assert!(spare.is_news(), "after a while again");
+    }
+
+    /// The spare descriptor makes place for one connection, and is there again afterwards.
+    #[test]
+    fn the_spare_descriptor_serves_again_and_again() {
+        let mut spare = Spare::new();
+        let mut told = Vec::new();
+        for client in [Some(1), None, Some(2)] {
+            assert_eq!(spare.turn_away(|| client, |client| told.push(client)), client.is_some());
+            assert!(spare.file.is_some());
+        }
+        assert_eq!(told, [1, 2]);
+        spare.file = None;
+        spare.regain();
+        assert!(spare.file.is_some());
+    }
 }

@@ -54,11 +54,11 @@ pub enum PartitionError {
 /// All cards of a daemon with their partitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Board {
-    cards: Vec<Card>,
+    cards: Vec<PartitionedCard>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Card {
+struct PartitionedCard {
     uuid: String,
     all: u32,
     /// SMs of a chunk; 0 where the card cannot be partitioned.
@@ -84,7 +84,7 @@ impl Board {
     /// A board for these cards, without partitions.
     #[must_use]
     pub fn new(devices: &[DeviceFacts]) -> Self {
-        Self { cards: devices.iter().map(Card::new).collect() }
+        Self { cards: devices.iter().map(PartitionedCard::new).collect() }
     }
 
     /// Whether the board was made for these cards.
@@ -191,7 +191,7 @@ impl Board {
 
     fn place(&self, name: &str) -> Result<usize, PartitionError> {
         let wanted = name.to_ascii_lowercase().replacen("gpu-", "GPU-", 1);
-        let known = |card: &Card| wanted.len() > "GPU-".len() && card.uuid.starts_with(&wanted);
+        let known = |card: &PartitionedCard| wanted.len() > "GPU-".len() && card.uuid.starts_with(&wanted);
         let mut meant = self.cards.iter().enumerate().filter(|(_, card)| known(card)).map(|(place, _)| place);
         match (meant.next(), meant.next()) {
             (None, _) => Err(PartitionError::NoDevice(name.to_owned())),
@@ -200,13 +200,13 @@ impl Board {
         }
     }
 
-    fn card_mut(&mut self, name: &str) -> Result<&mut Card, PartitionError> {
+    fn card_mut(&mut self, name: &str) -> Result<&mut PartitionedCard, PartitionError> {
         let place = self.place(name)?;
         Ok(&mut self.cards[place])
     }
 }
 
-impl Card {
+impl PartitionedCard {
     fn new(facts: &DeviceFacts) -> Self {
         let all = facts.multiprocessors();
         let (major, integrated) = (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, A::CU_DEVICE_ATTRIBUTE_INTEGRATED);
@@ -322,7 +322,7 @@ pub(crate) mod tests {
         let of = |major, integrated| {
             let mut facts = card(1, 64, major);
             facts.attributes.set(A::CU_DEVICE_ATTRIBUTE_INTEGRATED, integrated);
-            Card::new(&facts).chunk
+            PartitionedCard::new(&facts).chunk
         };
         assert_eq!([of(7, 0), of(8, 0), of(9, 0), of(10, 0), of(12, 0), of(8, 1), of(10, 1)], [0, 4, 8, 8, 8, 2, 2]);
         assert!(matches!(Board::new(&[card(1, 40, 7)]).add("GPU-01", 1), Err(PartitionError::TooOld(_))));

@@ -330,6 +330,7 @@ fn a_server_with_the_devices_of_an_earlier_daemon_serves_its_clients_and_nobody_
     assert_eq!(story.counts(50, 1), [], "it has not been asked to go before it told of its clients");
     story.event(Event::Ready { pid: 50, devices: Vec::new() });
     assert!(story.registry.servers()[0].is_ready() && story.registry.leaving(50).contains("sim:l4"));
+    assert_eq!(story.registry.server(50).unwrap().outdated().as_deref(), Some("sim:l4"), "start_server says why it starts none");
     let (new, effects) = story.client(1000);
     assert_eq!(effects, [], "it waits for the new device");
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);

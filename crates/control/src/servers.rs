@@ -7,7 +7,7 @@
 
 use crate::clean;
 use crate::daemon::{Daemon, Question};
-use crate::doors::Place;
+use crate::doors::ConnectionPermit;
 use crate::heartbeat::Servers;
 use crate::launch;
 use crate::ledger::Standing;
@@ -64,8 +64,8 @@ impl Lines {
 /// A connection of a process that claims to be a server.
 pub(crate) struct Applicant {
     pub(crate) connection: Connection,
-    /// Kept as long as the connection: a user's servers have a bounded number of places.
-    pub(crate) place: Place,
+    /// Kept as long as the connection: a user's servers have a bounded number of permits.
+    pub(crate) permit: ConnectionPermit,
     /// The read end of the server's standard error, if it runs as another user.
     pub(crate) words: Option<OwnedFd>,
 }
@@ -168,7 +168,7 @@ impl Daemon {
     /// Serves the connection of a server until it ends. A server has one connection: a new one
     /// closes the one before.
     fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, devices: Vec<String>, applicant: Applicant) {
-        let Applicant { connection, place, words } = applicant;
+        let Applicant { connection, permit, words } = applicant;
         let _account = on_account_of(uid);
         // A server that does not read must not stop the daemon.
         let _ = set_socket_timeout(connection.as_fd(), Timeout::Send, Some(Duration::from_secs(1)));
@@ -182,7 +182,7 @@ impl Daemon {
             return self.note(&format!("No thread to watch server {pid} ({error}); it can connect again"));
         }
         if let Some(old) = core.links.insert(pid, Arc::clone(&link)) {
-            // Its thread ends, and its place is free again.
+            // Its thread ends, and its permit is free again.
             let _ = shutdown(old.as_fd(), Shutdown::Both);
         }
         self.feed_locked(&mut core, Event::Registered { pid, uid, devices });
@@ -211,8 +211,8 @@ impl Daemon {
             core.links.remove(&pid);
             self.feed_locked(&mut core, Event::Disconnected { pid });
         }
-        // Under the lock: who sees the place free sees the connection gone.
-        drop(place);
+        // Under the lock: who sees the permit free sees the connection gone.
+        drop(permit);
         drop(core);
         self.changed.notify_all();
     }
@@ -301,14 +301,19 @@ impl Servers for Daemon {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::settings::Settings;
 
     /// A daemon without sockets.
     fn daemon() -> (tempfile::TempDir, Arc<Daemon>) {
+        daemon_with(|_| ())
+    }
+
+    /// The same with other options.
+    pub(crate) fn daemon_with(change: impl FnOnce(&mut crate::Options)) -> (tempfile::TempDir, Arc<Daemon>) {
         let folder = tempfile::tempdir().unwrap();
-        let options = crate::Options {
+        let mut options = crate::Options {
             pipe: folder.path().to_owned(),
             log: folder.path().to_owned(),
             device: "cuda:0".into(),
@@ -321,6 +326,7 @@ mod tests {
             static_partitions: false,
             localities: Vec::new(),
         };
+        change(&mut options);
         let daemon = Daemon::new(options).unwrap();
         (folder, daemon)
     }
@@ -355,13 +361,13 @@ mod tests {
 
     /// As a server that connects again and again without end: its connections do not add up.
     #[test]
-    fn a_server_has_one_connection_and_it_takes_a_place() {
+    fn a_server_has_one_connection_and_it_takes_a_permit() {
         let (_folder, daemon) = daemon();
         let (own, pid) = (rustix::process::geteuid().as_raw(), std::process::id());
         assert_eq!(daemon.core().ledger.add(pid, own), None);
         let connect = || {
             let (ours, theirs) = Connection::pair().unwrap();
-            let applicant = Applicant { connection: ours, place: daemon.clients.enter(own).unwrap(), words: None };
+            let applicant = Applicant { connection: ours, permit: daemon.clients.enter(own).unwrap(), words: None };
             daemon.admit_server(applicant, own, own, vec!["cuda:0".into()]);
             theirs
         };
@@ -384,7 +390,7 @@ mod tests {
             wait(&|| daemon.clients.taken() == 1);
             last = next;
         }
-        assert_eq!(daemon.clients.taken(), 1, "the connection that is left holds a place");
+        assert_eq!(daemon.clients.taken(), 1, "the connection that is left holds a permit");
         drop(last);
         wait(&|| daemon.clients.taken() == 0);
     }

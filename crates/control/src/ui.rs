@@ -120,3 +120,51 @@ fn read_line(stream: &UnixStream, input: &mut BufReader<&UnixStream>) -> Input {
     let text = text.trim_end_matches(['\n', '\r']);
     if text.chars().any(|c| c.is_control() && c != '\t') { Input::Wrong(NO_TEXT) } else { Input::Line(text.to_owned()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a visitor's bytes are taken for, one input after the other, up to the end.
+    fn inputs(bytes: &[u8]) -> Vec<Result<String, &'static str>> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(bytes).unwrap();
+        drop(theirs);
+        let mut input = BufReader::new(&ours);
+        std::iter::from_fn(|| match read_line(&ours, &mut input) {
+            Input::Line(line) => Some(Ok(line)),
+            Input::Wrong(why) => Some(Err(why)),
+            Input::End => None,
+        })
+        .take(3)
+        .collect()
+    }
+
+    #[test]
+    fn lines_are_cut_where_they_end() {
+        assert_eq!(inputs(b"ps\r\nquit\n\tstatus"), [Ok("ps".to_owned()), Ok("quit".to_owned()), Ok("\tstatus".to_owned())]);
+        assert_eq!(inputs(b""), []);
+        assert_eq!(inputs(b"\x1b[2J\n"), [Err(NO_TEXT)]);
+        assert_eq!(inputs(b"\xff\n"), [Err(NO_TEXT)]);
+    }
+
+    /// The longest line has 4096 bytes with its end. A longer one is refused, not cut: half a
+    /// command could be another command.
+    #[test]
+    fn a_line_that_is_too_long_is_refused() {
+        let longest = LONGEST_LINE as usize;
+        let line = |letters: usize| [&b"x".repeat(letters)[..], b"\n"].concat();
+        assert_eq!(inputs(&line(longest - 1)), [Ok("x".repeat(longest - 1))]);
+        assert_eq!(inputs(&line(longest)).first(), Some(&Err(TOO_LONG)));
+        assert_eq!(inputs(&b"x".repeat(longest)).first(), Some(&Err(TOO_LONG)), "nor is one that never ends");
+        assert_eq!(inputs(&b"x".repeat(longest - 1)), [Ok("x".repeat(longest - 1))], "the last line needs no end");
+    }
+
+    /// A visitor that begins a line and does not go on is told so, instead of holding a thread.
+    #[test]
+    fn a_line_that_stops_halfway_is_refused() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"get_serv").unwrap();
+        assert!(matches!(read_line(&ours, &mut BufReader::new(&ours)), Input::Wrong(HALF)));
+    }
+}

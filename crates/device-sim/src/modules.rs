@@ -215,9 +215,13 @@ fn log_refused(program: &Program) {
 
 /// Compiles a text, unless the process has its program already.
 fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
+    compile_cached(&PROGRAMS, text)
+}
+
+fn compile_cached(programs: &Mutex<Option<Programs>>, text: &str) -> Result<Arc<Program>, DeviceError> {
     let hash: [u8; 32] = blake3::hash(text.as_bytes()).into();
     let entry = {
-        let mut programs = PROGRAMS.lock();
+        let mut programs = programs.lock();
         let programs = programs.get_or_insert_default();
         let now = programs.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
         if programs.len() >= MAX_CACHED_PROGRAMS && !programs.contains_key(&hash) {
@@ -287,6 +291,24 @@ mod tests {
         let old = crate::judge_kernels("sim:t4", text.as_bytes()).unwrap_err();
         assert!(matches!(old, DeviceError::Image { result: result::NO_BINARY_FOR_GPU, .. }) && old.to_string().contains("sm_75"), "{old}");
         assert!(crate::judge_kernels("sim:nothing", text.as_bytes()).is_err());
+    }
+
+    /// A full cache forgets the program that nobody has used for the longest time, and only for a
+    /// text that it does not have.
+    #[test]
+    fn the_oldest_unused_program_is_forgotten() {
+        let cache = Mutex::new(None);
+        let load = |n: usize| compile_cached(&cache, &format!(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k{n}() {{ ret; }}")).unwrap();
+        let used = load(0);
+        let known: Vec<_> = (1..MAX_CACHED_PROGRAMS).map(|n| Arc::downgrade(&load(n))).collect();
+        assert!(Arc::ptr_eq(&used, &load(0)));
+        load(1);
+        load(MAX_CACHED_PROGRAMS - 1);
+        assert!(known.iter().all(|program| program.strong_count() == 1), "it was full, and had all of these");
+        load(MAX_CACHED_PROGRAMS);
+        let gone: Vec<usize> = (1..MAX_CACHED_PROGRAMS).filter(|n| known[n - 1].strong_count() == 0).collect();
+        assert_eq!(gone, [2], "0 is in use, and 1 was used after 2");
+        assert!(Arc::ptr_eq(&used, &load(0)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::memory::maps::Mappings;
 use crate::models::{self, ComputeMode, Limits};
 use crate::ordinals::Ordinal;
 use crate::schedule::breakage::{Breakage, FaultTiming, watch};
-use crate::schedule::{Card, Scheduler, worker};
+use crate::schedule::{Scheduler, SoftwareCard, worker};
 
 /// The greatest number of worker threads.
 const MOST_THREADS: usize = 1024;
@@ -111,7 +111,7 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
         Memory::Shared(bytes) => Budget::of_process(bytes),
         Memory::Own(bytes) => Budget::new(Some(bytes)),
     };
-    let card = Arc::new(Card {
+    let card = Arc::new(SoftwareCard {
         maps: RwLock::new(Mappings::new(facts.memory, budget)),
         facts,
         limits,

@@ -37,13 +37,13 @@ impl Arena {
 
     /// Takes exactly this range; false if any of it is taken or outside.
     pub fn claim(&mut self, address: u64, bytes: u64) -> bool {
-        address.is_multiple_of(GRANULE) && bytes.checked_next_multiple_of(GRANULE).is_some_and(|bytes| self.free.take(address, bytes))
+        address.is_multiple_of(GRANULE) && bytes.checked_next_multiple_of(GRANULE).is_some_and(|bytes| self.free.reserve(address, bytes))
     }
 
     /// Gives a range back.
     pub fn release(&mut self, address: u64, bytes: u64) {
         if let Some(bytes) = bytes.checked_next_multiple_of(GRANULE) {
-            self.free.give(address, bytes, &ALL);
+            self.free.release(address, bytes, &ALL);
         }
     }
 }

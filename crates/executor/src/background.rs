@@ -114,8 +114,8 @@ pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u6
 #[must_use]
 pub fn open_partition(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
     in_background(session, inner, header, end, move |session| {
-        let place = session.place(device).unwrap_or(0);
-        match session.shared.cards.open_partition(session.client(), place, number, multiprocessors) {
+        let device_index = session.device_index(device).unwrap_or(0);
+        match session.shared.cards.open_partition(session.client(), device_index, number, multiprocessors) {
             Ok(()) => (Change::Partition { number, device, multiprocessors }, answer(result::SUCCESS)),
             Err(error) => {
                 tracing::warn!("session {}: a partition of {multiprocessors} multiprocessors: {error}", session.config.id);
@@ -207,15 +207,15 @@ impl Session {
         if let Err(error) = self.shared.cards.read(self.client(), request.image, &mut image) {
             return (Change::Nothing, self.explain(request, error.result(), &error.to_string()));
         }
-        let mut place = New { session: self, device: request.device, placed: Vec::new(), not_resumable: None };
-        let at = self.place(request.device).unwrap_or(0);
+        let mut allocator = New { session: self, device: request.device, placed: Vec::new(), not_resumable: None };
+        let device_index = self.device_index(request.device).unwrap_or(0);
         let hash = ImageHash::of(&image);
-        let loaded = match self.shared.cards.adopt_module(self.client(), at, request.module, hash, &mut place) {
-            Ok(None) => self.shared.cards.load_module(self.client(), at, request.module, &image, &mut place),
+        let loaded = match self.shared.cards.adopt_module(self.client(), device_index, request.module, hash, &mut allocator) {
+            Ok(None) => self.shared.cards.load_module(self.client(), device_index, request.module, &image, &mut allocator),
             Ok(Some(info)) => Ok(info),
             Err(error) => Err(error),
         };
-        let New { placed, not_resumable, .. } = place;
+        let New { placed, not_resumable, .. } = allocator;
         let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| self.deliver(request, &info));
         let stored = loaded.and_then(|written| {
             let name = self.shared.store_image(hash, &image).map_err(|e| (result_of(&e), e.to_string()))?;

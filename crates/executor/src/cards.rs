@@ -2,9 +2,9 @@
 //! module) is sent to it, what concerns a client goes to each of its devices. With one device every
 //! call is that device's.
 //!
-//! Devices are known by their place in the server's list. Device memory of place `n` lies in the
+//! Devices are known by their index in the server's list. Device memory of device `n` lies in the
 //! `n`-th part of the arena ([`layout::arena_window`]), so an address says whose it is; only
-//! mappings that a client put elsewhere are remembered. Stream numbers carry the place in their
+//! mappings that a client put elsewhere are remembered. Stream numbers carry the index in their
 //! upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
@@ -12,7 +12,7 @@ use cumux_device::{
     ModuleId, ModuleInfo, Open, Outcome, PreloadedModule, Report, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
-use cumux_wire::layout;
+use cumux_wire::layout::{self, DeviceIndex};
 use cumux_wire::message::SessionConfig;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,24 +23,24 @@ use std::sync::Arc;
 const OWN_BITS: u32 = 28;
 const OWN: u32 = (1 << OWN_BITS) - 1;
 
-fn tag(place: u32, stream: StreamId) -> StreamId {
-    StreamId(place << OWN_BITS | stream.0 & OWN)
+fn tag(device_index: DeviceIndex, stream: StreamId) -> StreamId {
+    StreamId(device_index << OWN_BITS | stream.0 & OWN)
 }
 
 /// Tells the executor from which device a report comes.
 struct Tagged {
-    place: u32,
+    device_index: DeviceIndex,
     reports: Arc<dyn Sink>,
 }
 
 impl Sink for Tagged {
     fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome) {
-        self.reports.retired(client, tag(self.place, stream), token, outcome);
+        self.reports.retired(client, tag(self.device_index, stream), token, outcome);
     }
 
     fn retired_all(&self, reports: &mut Vec<Report>) {
         for report in &mut *reports {
-            report.stream = tag(self.place, report.stream);
+            report.stream = tag(self.device_index, report.stream);
         }
         self.reports.retired_all(reports);
     }
@@ -79,7 +79,7 @@ pub struct Cards {
     /// Where modules and partitions are, for executors with several devices.
     modules: RwLock<HashMap<(ClientId, ModuleId), u32>>,
     partitions: RwLock<HashMap<(ClientId, u32), u32>>,
-    /// Mappings that lie in the part of another device: bytes and place by address.
+    /// Mappings that lie in the part of another device: bytes and device by address.
     elsewhere: RwLock<BTreeMap<u64, (u64, u32)>>,
 }
 
@@ -93,8 +93,8 @@ impl Cards {
             return Err(DeviceError::Invalid(format!("{} devices: an executor has 1 to {}", names.len(), layout::DEVICES)));
         }
         let mut all = Vec::new();
-        for (place, name) in (0..).zip(names) {
-            let sink: Arc<dyn Sink> = if names.len() == 1 { reports.clone() } else { Arc::new(Tagged { place, reports: reports.clone() }) };
+        for (device_index, name) in (0..).zip(names) {
+            let sink: Arc<dyn Sink> = if names.len() == 1 { reports.clone() } else { Arc::new(Tagged { device_index, reports: reports.clone() }) };
             all.push(opener.open(name, sink)?);
         }
         Ok(Self::new(all))
@@ -108,8 +108,8 @@ impl Cards {
         Self { all, capabilities, clients: RwLock::default(), modules: RwLock::default(), partitions: RwLock::default(), elsewhere: RwLock::default() }
     }
 
-    fn card(&self, place: u32) -> Result<&Arc<dyn Device>, DeviceError> {
-        self.all.get(place as usize).ok_or_else(|| DeviceError::Invalid(format!("there is no device {place}")))
+    fn card(&self, device_index: DeviceIndex) -> Result<&Arc<dyn Device>, DeviceError> {
+        self.all.get(device_index as usize).ok_or_else(|| DeviceError::Invalid(format!("there is no device {device_index}")))
     }
 
     fn single(&self) -> bool {
@@ -124,8 +124,8 @@ impl Cards {
         }
         let elsewhere = self.elsewhere.read();
         match elsewhere.range(..=address).next_back() {
-            Some((start, (bytes, place))) if address - start < *bytes => *place,
-            _ => layout::arena_place(address).min(self.all.len() as u32 - 1),
+            Some((start, (bytes, device_index))) if address - start < *bytes => *device_index,
+            _ => layout::arena_device(address).min(self.all.len() as u32 - 1),
         }
     }
 
@@ -134,13 +134,13 @@ impl Cards {
     }
 
     fn of(&self, client: ClientId) -> Vec<&Arc<dyn Device>> {
-        let places = self.clients.read().get(&client).cloned().unwrap_or_default();
-        places.iter().filter_map(|place| self.all.get(*place as usize)).collect()
+        let indices = self.clients.read().get(&client).cloned().unwrap_or_default();
+        indices.iter().filter_map(|device_index| self.all.get(*device_index as usize)).collect()
     }
 
     fn with_module(&self, client: ClientId, module: ModuleId) -> Result<&Arc<dyn Device>, DeviceError> {
-        let place = if self.single() { 0 } else { self.modules.read().get(&(client, module)).copied().unwrap_or(0) };
-        self.card(place)
+        let device_index = if self.single() { 0 } else { self.modules.read().get(&(client, module)).copied().unwrap_or(0) };
+        self.card(device_index)
     }
 
     /// How many there are.
@@ -169,16 +169,16 @@ impl Cards {
         self.of(client).iter().fold(ClientCounters::default(), |sum, device| sum.plus(device.client_counters(client)))
     }
 
-    /// Facts of one device, the first's for a place that is not there.
+    /// Facts of one device, the first's for an index that is not there.
     #[must_use]
-    pub fn facts(&self, place: u32) -> &DeviceFacts {
-        self.all.get(place as usize).unwrap_or(&self.all[0]).facts()
+    pub fn facts(&self, device_index: DeviceIndex) -> &DeviceFacts {
+        self.all.get(device_index as usize).unwrap_or(&self.all[0]).facts()
     }
 
     /// Bytes of memory that can be had of a device at most.
     #[must_use]
-    pub fn capacity(&self, place: u32) -> u64 {
-        self.all.get(place as usize).unwrap_or(&self.all[0]).capacity()
+    pub fn capacity(&self, device_index: DeviceIndex) -> u64 {
+        self.all.get(device_index as usize).unwrap_or(&self.all[0]).capacity()
     }
 
     /// Opens a client on each of its devices. Marks are one device's: those of its first.
@@ -220,21 +220,21 @@ impl Cards {
 
     /// # Errors
     /// As [`cumux_device::Partitions::set_share`].
-    pub fn set_share(&self, client: ClientId, place: u32, multiprocessors: u32) -> Result<(), DeviceError> {
-        self.card(place)?.set_share(client, multiprocessors)
+    pub fn set_share(&self, client: ClientId, device_index: DeviceIndex, multiprocessors: u32) -> Result<(), DeviceError> {
+        self.card(device_index)?.set_share(client, multiprocessors)
     }
 
     /// # Errors
     /// As [`cumux_device::Partitions::open_partition`].
-    pub fn open_partition(&self, client: ClientId, place: u32, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
-        self.card(place)?.open_partition(client, partition, multiprocessors)?;
-        self.partitions.write().insert((client, partition), place);
+    pub fn open_partition(&self, client: ClientId, device_index: DeviceIndex, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
+        self.card(device_index)?.open_partition(client, partition, multiprocessors)?;
+        self.partitions.write().insert((client, partition), device_index);
         Ok(())
     }
 
     pub fn close_partition(&self, client: ClientId, partition: u32) {
-        let place = self.partitions.write().remove(&(client, partition));
-        if let Some(device) = place.and_then(|place| self.all.get(place as usize)) {
+        let device_index = self.partitions.write().remove(&(client, partition));
+        if let Some(device) = device_index.and_then(|device_index| self.all.get(device_index as usize)) {
             device.close_partition(client, partition);
         }
     }
@@ -243,22 +243,22 @@ impl Cards {
 
     /// # Errors
     /// As [`cumux_device::Memory::create_extent`].
-    pub fn create_extent(&self, place: u32, bytes: u64) -> Result<OwnedFd, DeviceError> {
-        self.card(place)?.create_extent(bytes)
+    pub fn create_extent(&self, device_index: DeviceIndex, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        self.card(device_index)?.create_extent(bytes)
     }
 
-    pub fn forget_extent(&self, place: u32, extent: BorrowedFd<'_>) {
-        if let Ok(device) = self.card(place) {
+    pub fn forget_extent(&self, device_index: DeviceIndex, extent: BorrowedFd<'_>) {
+        if let Ok(device) = self.card(device_index) {
             device.forget_extent(extent);
         }
     }
 
     /// # Errors
     /// As [`cumux_device::Memory::map`].
-    pub fn map(&self, place: u32, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        self.card(place)?.map(address, extent, offset, bytes)?;
-        if !self.single() && layout::arena_place(address) != place {
-            self.elsewhere.write().insert(address, (bytes, place));
+    pub fn map(&self, device_index: DeviceIndex, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.card(device_index)?.map(address, extent, offset, bytes)?;
+        if !self.single() && layout::arena_device(address) != device_index {
+            self.elsewhere.write().insert(address, (bytes, device_index));
         }
         Ok(())
     }
@@ -335,15 +335,15 @@ impl Cards {
     pub fn load_module(
         &self,
         client: ClientId,
-        place: u32,
+        device_index: DeviceIndex,
         module: ModuleId,
         image: &[u8],
         variables: &mut dyn GlobalsAllocator,
     ) -> Result<ModuleInfo, DeviceError> {
         if !self.single() {
-            self.modules.write().insert((client, module), place);
+            self.modules.write().insert((client, module), device_index);
         }
-        self.card(place)?.load_module(client, module, image, variables)
+        self.card(device_index)?.load_module(client, module, image, variables)
     }
 
     /// # Errors
@@ -351,14 +351,14 @@ impl Cards {
     pub fn adopt_module(
         &self,
         client: ClientId,
-        place: u32,
+        device_index: DeviceIndex,
         module: ModuleId,
         image: ImageHash,
         variables: &mut dyn GlobalsAllocator,
     ) -> Result<Option<ModuleInfo>, DeviceError> {
-        let adopted = self.card(place)?.adopt_module(client, module, image, variables)?;
+        let adopted = self.card(device_index)?.adopt_module(client, module, image, variables)?;
         if adopted.is_some() && !self.single() {
-            self.modules.write().insert((client, module), place);
+            self.modules.write().insert((client, module), device_index);
         }
         Ok(adopted)
     }
@@ -367,16 +367,16 @@ impl Cards {
     /// As [`cumux_device::Modules::preload_module`].
     pub fn preload_module(
         &self,
-        place: u32,
+        device_index: DeviceIndex,
         hash: ImageHash,
         read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
         variables: &mut dyn GlobalsAllocator,
     ) -> Result<Option<PreloadedModule>, DeviceError> {
-        self.card(place)?.preload_module(hash, read, variables)
+        self.card(device_index)?.preload_module(hash, read, variables)
     }
 
-    pub fn drop_preloaded(&self, place: u32, module: PreloadedModule) {
-        if let Ok(device) = self.card(place) {
+    pub fn drop_preloaded(&self, device_index: DeviceIndex, module: PreloadedModule) {
+        if let Ok(device) = self.card(device_index) {
             device.drop_preloaded(module);
         }
     }
@@ -398,8 +398,8 @@ impl Cards {
 
     /// # Errors
     /// As [`cumux_device::Modules::encode_tensor`].
-    pub fn encode_tensor(&self, place: u32, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
-        self.card(place)?.encode_tensor(wish)
+    pub fn encode_tensor(&self, device_index: DeviceIndex, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
+        self.card(device_index)?.encode_tensor(wish)
     }
 
     /// # Errors
@@ -412,16 +412,16 @@ impl Cards {
 
     /// # Errors
     /// As [`cumux_device::Queues::create_stream_in`].
-    pub fn create_stream(&self, client: ClientId, place: u32, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {
-        let stream = self.card(place)?.create_stream_in(client, partition, priority)?;
+    pub fn create_stream(&self, client: ClientId, device_index: DeviceIndex, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {
+        let stream = self.card(device_index)?.create_stream_in(client, partition, priority)?;
         if self.single() {
             return Ok(stream);
         }
         if stream.0 > OWN {
-            self.card(place)?.destroy_stream(stream);
-            return Err(DeviceError::OutOfMemory(format!("device {place} has made {OWN} streams")));
+            self.card(device_index)?.destroy_stream(stream);
+            return Err(DeviceError::OutOfMemory(format!("device {device_index} has made {OWN} streams")));
         }
-        Ok(tag(place, stream))
+        Ok(tag(device_index, stream))
     }
 
     fn stream(&self, stream: StreamId) -> Result<(&Arc<dyn Device>, StreamId), DeviceError> {

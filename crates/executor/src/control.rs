@@ -32,8 +32,9 @@ impl Session {
             }
             op @ (Op::HostRegister { .. } | Op::WindowUse { .. }) => self.control_window(inner, end, header, &op),
             Op::TensorMap { device, out, wish } => {
-                let place = self.place(device).filter(|_| self.in_window(out, 128));
-                let made = place.map_or_else(|| Err(DeviceError::Invalid(String::new())), |place| self.shared.cards.encode_tensor(place, &wish));
+                let device_index = self.device_index(device).filter(|_| self.in_window(out, 128));
+                let made =
+                    device_index.map_or_else(|| Err(DeviceError::Invalid(String::new())), |device_index| self.shared.cards.encode_tensor(device_index, &wish));
                 let written = made.and_then(|bytes| self.shared.cards.write(self.client(), out, &bytes));
                 self.commit_reply(inner, end, &header, Change::Nothing, answer(code_of(written)));
             }
@@ -70,7 +71,8 @@ impl Session {
     fn control_partition(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
         match *op {
             Op::PartitionOpen { partition, device, multiprocessors } => {
-                let wrong = self.place(device).is_none() || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
+                let wrong =
+                    self.device_index(device).is_none() || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
                 if wrong {
                     self.commit_reply(inner, end, &header, Change::Nothing, answer(result::INVALID_VALUE));
                 } else if !background::open_partition(self, inner, header, end, partition, device, multiprocessors) {
@@ -92,7 +94,7 @@ impl Session {
     fn control_module(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
         match *op {
             Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes } => {
-                if self.place(device).is_none() || inner.objects.modules.contains_key(&module) {
+                if self.device_index(device).is_none() || inner.objects.modules.contains_key(&module) {
                     return self.commit_reply(inner, end, &header, Change::Nothing, answer(result::INVALID_VALUE));
                 }
                 if !background::load(self, inner, background::Request { header, end, module, device, image, image_bytes, info, info_bytes }) {
@@ -114,7 +116,7 @@ impl Session {
             Op::MemAlloc { device, bytes: wanted, align } => {
                 // Where an extent has to be made, that is not the intake thread's time: it belongs
                 // to all clients.
-                let room = self.place(device).is_none_or(|place| inner.memory.heap.fits(wanted, align, &layout::arena_window(place)));
+                let room = self.device_index(device).is_none_or(|device_index| inner.memory.heap.fits(wanted, align, &layout::arena_window(device_index)));
                 if !room && background::allocate(self, inner, header, end, device, wanted, align) {
                     return;
                 }
@@ -125,9 +127,9 @@ impl Session {
                 self.commit_reply(inner, end, &header, change, reply);
             }
             Op::MemInfo { device } => {
-                let reply = match self.place(device) {
-                    Some(place) => {
-                        let [free, total, behind] = self.shared.memory_info(self.config.id, place, self.limit(device));
+                let reply = match self.device_index(device) {
+                    Some(device_index) => {
+                        let [free, total, behind] = self.shared.memory_info(self.config.id, device_index, self.limit(device));
                         Answer { result: result::SUCCESS, words: [free, total, behind, 0, 0, 0] }
                     }
                     None => answer(result::INVALID_VALUE),
@@ -224,7 +226,7 @@ impl Session {
             self.pass_barriers(inner);
         }
         let partition = spec.partition == 0 || inner.objects.partitions.get(&spec.partition).is_some_and(|(device, _)| *device == spec.device);
-        if self.place(spec.device).is_none() || !partition || inner.queues.streams.contains_key(&index) {
+        if self.device_index(spec.device).is_none() || !partition || inner.queues.streams.contains_key(&index) {
             return self.violation(inner, &format!("stream {index} made twice, or for device {} or partition {}", spec.device, spec.partition));
         }
         match self.open_stream(inner, index, spec) {
@@ -342,8 +344,8 @@ impl Session {
 
     /// A device stream for a client stream; its work up to what the journal says is over.
     pub(crate) fn open_stream(&self, inner: &mut Inner, index: u32, spec: StreamSpec) -> Result<(), cumux_device::DeviceError> {
-        let place = self.place(spec.device).unwrap_or(u32::MAX);
-        let device = self.shared.cards.create_stream(self.client(), place, spec.partition, spec.priority)?;
+        let device_index = self.device_index(spec.device).unwrap_or(u32::MAX);
+        let device = self.shared.cards.create_stream(self.client(), device_index, spec.partition, spec.priority)?;
         let done = inner.journal.completed(index);
         inner.queues.streams.insert(index, Stream::new(device, done));
         inner.queues.by_device.insert(device, index);

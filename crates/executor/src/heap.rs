@@ -63,7 +63,7 @@ impl Heap {
     /// Takes exactly this range (a restored allocation); false if it is not free.
     pub fn place(&mut self, address: u64, bytes: u64) -> bool {
         let Some(bytes) = Self::rounded(bytes) else { return false };
-        if !self.free.take(address, bytes) {
+        if !self.free.reserve(address, bytes) {
             return false;
         }
         self.taken.insert(address, bytes);
@@ -74,7 +74,7 @@ impl Heap {
     pub fn release(&mut self, address: u64) -> Option<u64> {
         let bytes = self.taken.remove(&address)?;
         let (extent, extent_bytes) = self.extents.range(..=address).next_back().map(|(a, b)| (*a, *b))?;
-        self.free.give(address, bytes, &(extent..extent + extent_bytes));
+        self.free.release(address, bytes, &(extent..extent + extent_bytes));
         Some(bytes)
     }
 

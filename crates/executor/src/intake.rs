@@ -9,7 +9,7 @@
 use crate::error::ExecutorError;
 use crate::session::{Session, Sessions};
 use crate::shared::Shared;
-use crate::sink::{self, Lanes};
+use crate::sink::{self, IntakeLanes};
 use cumux_environment::number_or_none;
 use cumux_link::pulse;
 use cumux_ring::awake::Count;
@@ -258,7 +258,7 @@ impl Intake {
     }
 }
 
-impl Lanes for Intake {
+impl IntakeLanes for Intake {
     fn leave(&self, client: u32) {
         self.remove(client);
     }

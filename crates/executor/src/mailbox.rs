@@ -16,11 +16,11 @@ pub const FEW: usize = 8;
 /// For each lane of the intake, whether its thread looks for work, and reports that it takes in
 /// with its next look.
 pub struct Mailboxes {
-    lanes: Vec<Lane>,
+    lanes: Vec<IntakeLane>,
 }
 
 #[derive(Default)]
-struct Lane {
+struct IntakeLane {
     awake: Awake,
     /// Grows with what is put into `reports`, so that looking costs no lock.
     arrived: Count,
@@ -30,7 +30,7 @@ struct Lane {
 impl Mailboxes {
     #[must_use]
     pub fn new(lanes: usize) -> Self {
-        Self { lanes: (0..lanes.max(1)).map(|_| Lane::default()).collect() }
+        Self { lanes: (0..lanes.max(1)).map(|_| IntakeLane::default()).collect() }
     }
 
     /// How many lanes there are.

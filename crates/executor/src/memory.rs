@@ -10,7 +10,7 @@ use crate::session::{Inner, Session};
 use crate::shared::{answer, is_memory, result_of};
 use cumux_device::DeviceError;
 use cumux_wire::cuda::MemoryAccess;
-use cumux_wire::layout;
+use cumux_wire::layout::{self, DeviceIndex};
 use cumux_wire::record::Header;
 use cumux_wire::result;
 use std::os::fd::AsFd;
@@ -45,13 +45,13 @@ impl Session {
     /// A result code.
     pub(crate) fn allocate(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, u32> {
         // An alignment beyond the extents' own would need more memory than is charged.
-        let place = self.place(device).filter(|_| bytes != 0 && align <= GRANULE && !inner.phase.is_closed()).ok_or(result::INVALID_VALUE)?;
-        let part = layout::arena_window(place);
+        let device_index = self.device_index(device).filter(|_| bytes != 0 && align <= GRANULE && !inner.phase.is_closed()).ok_or(result::INVALID_VALUE)?;
+        let part = layout::arena_window(device_index);
         let rounded = Heap::rounded(bytes).ok_or(result::OUT_OF_MEMORY)?;
         self.charge(device, rounded)?;
         let address = match inner.memory.heap.allocate(bytes, align, &part) {
             Some(address) => address,
-            None => match self.extend(inner, place, rounded).map(|()| inner.memory.heap.allocate(bytes, align, &part)) {
+            None => match self.extend(inner, device_index, rounded).map(|()| inner.memory.heap.allocate(bytes, align, &part)) {
                 Ok(Some(address)) => address,
                 Ok(None) => {
                     self.refund(device, rounded);
@@ -77,35 +77,35 @@ impl Session {
     }
 
     /// A new extent with room for `bytes`.
-    fn extend(&self, inner: &mut Inner, place: u32, bytes: u64) -> Result<(), ExecutorError> {
+    fn extend(&self, inner: &mut Inner, device_index: DeviceIndex, bytes: u64) -> Result<(), ExecutorError> {
         let exact = bytes.checked_next_multiple_of(GRANULE);
         let exact = exact.ok_or_else(|| DeviceError::OutOfMemory("more than there are addresses".into()))?;
         let wanted = match exact {
             e if e > OWN_EXTENT => e,
-            e if e <= FIRST_EXTENT && !inner.memory.heap.extents().iter().any(|(at, _)| layout::arena_place(*at) == place) => FIRST_EXTENT,
+            e if e <= FIRST_EXTENT && !inner.memory.heap.extents().iter().any(|(at, _)| layout::arena_device(*at) == device_index) => FIRST_EXTENT,
             _ => EXTENT,
         };
-        match self.extent(inner, place, wanted) {
-            Err(error) if is_memory(&error) && wanted > exact => self.extent(inner, place, exact),
+        match self.extent(inner, device_index, wanted) {
+            Err(error) if is_memory(&error) && wanted > exact => self.extent(inner, device_index, exact),
             other => other,
         }
     }
 
-    fn extent(&self, inner: &mut Inner, place: u32, bytes: u64) -> Result<(), ExecutorError> {
+    fn extent(&self, inner: &mut Inner, device_index: DeviceIndex, bytes: u64) -> Result<(), ExecutorError> {
         let cards = &self.shared.cards;
-        let file = cards.create_extent(place, bytes)?;
-        let Some(address) = self.shared.arena.lock().allocate(bytes, GRANULE, &layout::arena_window(place)) else {
-            cards.forget_extent(place, file.as_fd());
+        let file = cards.create_extent(device_index, bytes)?;
+        let Some(address) = self.shared.arena.lock().allocate(bytes, GRANULE, &layout::arena_window(device_index)) else {
+            cards.forget_extent(device_index, file.as_fd());
             return Err(DeviceError::OutOfMemory("no address range is free".into()).into());
         };
         let made = self
             .shared
             .keep(self.config.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])
-            .and_then(|()| Ok(cards.map(place, address, file.as_fd(), 0, bytes)?));
+            .and_then(|()| Ok(cards.map(device_index, address, file.as_fd(), 0, bytes)?));
         if let Err(error) = made {
             self.shared.drop_kept(self.config.id, &extent_key(address));
             self.shared.arena.lock().release(address, bytes);
-            cards.forget_extent(place, file.as_fd());
+            cards.forget_extent(device_index, file.as_fd());
             return Err(error);
         }
         inner.memory.heap.add_extent(address, bytes);
@@ -127,7 +127,7 @@ impl Session {
     pub(crate) fn give_back(&self, inner: &mut Inner, address: u64, _bytes: u64) {
         self.shared.cards.revoke(self.client(), address);
         let Some(rounded) = inner.memory.heap.release(address) else { return };
-        self.shared.refund(self.config.id, layout::arena_place(address), rounded);
+        self.shared.refund(self.config.id, layout::arena_device(address), rounded);
         while let Some((extent, bytes)) = inner.memory.heap.idle_extent(FIRST_EXTENT, inner.memory.spare.map(|(address, _)| address)) {
             if inner.memory.spare.is_none() && bytes <= EXTENT && self.shared.spare(bytes) {
                 inner.memory.heap.add_extent(extent, bytes);
@@ -168,16 +168,16 @@ impl Session {
     }
 
     pub(crate) fn physical_create(&self, inner: &mut Inner, handle: u32, device: u32, bytes: u64) -> (Change, u32) {
-        let Some(place) = self.place(device) else { return (Change::Nothing, result::INVALID_VALUE) };
+        let Some(device_index) = self.device_index(device) else { return (Change::Nothing, result::INVALID_VALUE) };
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) || inner.objects.physical.contains_key(&handle) {
             return (Change::Nothing, result::INVALID_VALUE);
         }
         if let Err(code) = self.charge(device, bytes) {
             return (Change::Nothing, code);
         }
-        let made = self.shared.cards.create_extent(place, bytes).map_err(ExecutorError::from).and_then(|file| {
+        let made = self.shared.cards.create_extent(device_index, bytes).map_err(ExecutorError::from).and_then(|file| {
             let kept = self.shared.keep(self.config.id, &physical_key(handle), &bytes.to_string(), &[file.as_fd()]);
-            kept.inspect_err(|_| self.shared.cards.forget_extent(place, file.as_fd()))?;
+            kept.inspect_err(|_| self.shared.cards.forget_extent(device_index, file.as_fd()))?;
             Ok(file)
         });
         match made {
@@ -194,8 +194,8 @@ impl Session {
 
     pub(crate) fn physical_gone(&self, inner: &mut Inner, handle: u32) {
         if let Some((device, bytes)) = inner.objects.physical.get(&handle).copied() {
-            if let (Some(file), Some(place)) = (inner.memory.physical.remove(&handle), self.place(device)) {
-                self.shared.cards.forget_extent(place, file.as_fd());
+            if let (Some(file), Some(device_index)) = (inner.memory.physical.remove(&handle), self.device_index(device)) {
+                self.shared.cards.forget_extent(device_index, file.as_fd());
             }
             self.shared.drop_kept(self.config.id, &physical_key(handle));
             self.refund(device, bytes);
@@ -213,8 +213,8 @@ impl Session {
             return (Change::Nothing, result::INVALID_VALUE);
         }
         let Some(file) = inner.memory.physical.get(&handle) else { return (Change::Nothing, result::INVALID_VALUE) };
-        let place = inner.objects.physical.get(&handle).and_then(|(device, _)| self.place(*device)).unwrap_or(0);
-        match self.shared.cards.map(place, address, file.as_fd(), offset, bytes) {
+        let device_index = inner.objects.physical.get(&handle).and_then(|(device, _)| self.device_index(*device)).unwrap_or(0);
+        match self.shared.cards.map(device_index, address, file.as_fd(), offset, bytes) {
             Ok(()) => (Change::Map { address, mapped: Mapped { bytes, handle, offset, access: 0 } }, result::SUCCESS),
             Err(error) => (Change::Nothing, error.result()),
         }
@@ -297,14 +297,14 @@ impl Session {
         if self.in_window(address, bytes) {
             let base = layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
             let end = inner.memory.managed.max((address + bytes).saturating_sub(base));
-            self.charge_again(self.place(0).unwrap_or(0), end - inner.memory.managed);
+            self.charge_again(self.device_index(0).unwrap_or(0), end - inner.memory.managed);
             inner.memory.managed = end;
             return true;
         }
         if !inner.memory.heap.place(address, bytes.max(1)) {
             return false;
         }
-        self.charge_again(layout::arena_place(address), Heap::rounded(bytes).unwrap_or(0));
+        self.charge_again(layout::arena_device(address), Heap::rounded(bytes).unwrap_or(0));
         self.shared.cards.allow(self.client(), address, bytes.max(1), true);
         true
     }

@@ -25,7 +25,7 @@ use cumux_wire::record::{self, Op};
 use cumux_wire::result;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How a session is opened.
 pub struct Terms {
@@ -115,11 +115,13 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
 impl Session {
     /// Makes everything that a predecessor left anew at the device.
     fn restore(self: &Arc<Self>, inner: &mut Inner, left: Left, terms: &Terms) -> Result<Case, ExecutorError> {
+        let begun = Instant::now();
         inner.objects = left.objects;
         self.restore_counters(inner);
         self.restore_memory(inner)?;
+        let memory = begun.elapsed();
         for (number, (device, multiprocessors)) in inner.objects.partitions.clone() {
-            self.shared.cards.open_partition(self.client(), self.place(device).unwrap_or(0), number, multiprocessors)?;
+            self.shared.cards.open_partition(self.client(), self.device_index(device).unwrap_or(0), number, multiprocessors)?;
         }
         for (index, spec) in inner.objects.streams.clone() {
             self.open_stream(inner, index, spec)?;
@@ -134,6 +136,7 @@ impl Session {
         for (user, (window, bytes)) in inner.objects.aliases.clone() {
             self.shared.cards.alias(self.client(), user, window, bytes)?;
         }
+        let windows = begun.elapsed() - memory;
         let modules = inner.objects.modules.clone();
         for (id, spec) in modules {
             if let Some(why) = &spec.not_resumable {
@@ -147,6 +150,8 @@ impl Session {
             }
         }
         if left.taken > 0 {
+            let modules = begun.elapsed() - memory - windows;
+            tracing::debug!(session = self.config.id, ?memory, ?windows, ?modules, "restored");
             inner.status.takeovers = terms.generation.saturating_sub(1);
         }
         self.service.release(&mut inner.consumer, left.taken);
@@ -203,15 +208,15 @@ impl Session {
 
     /// A module that this executor has already need not be read.
     fn restore_module(&self, id: u32, spec: &ModuleSpec) -> Result<(), ExecutorError> {
-        let (place, variables) = (self.place(spec.device).unwrap_or(0), &mut Restored(&spec.variables));
+        let (device_index, variables) = (self.device_index(spec.device).unwrap_or(0), &mut Restored(&spec.variables));
         if let Some(hash) = ImageHash::from_hex(&spec.image)
-            && self.shared.cards.adopt_module(self.client(), place, id, hash, variables)?.is_some()
+            && self.shared.cards.adopt_module(self.client(), device_index, id, hash, variables)?.is_some()
         {
             return Ok(());
         }
         let image = self.shared.read_image(&spec.image)?;
         let image = image.ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
-        self.shared.cards.load_module(self.client(), place, id, &image, variables)?;
+        self.shared.cards.load_module(self.client(), device_index, id, &image, variables)?;
         Ok(())
     }
 
@@ -264,7 +269,7 @@ impl Session {
                 if !self.shared.arena.lock().claim(address, bytes) {
                     return Err(ExecutorError::Damaged(format!("{} overlaps another", item.key)));
                 }
-                if let Err(error) = self.shared.cards.map(layout::arena_place(address), address, file.as_fd(), 0, bytes) {
+                if let Err(error) = self.shared.cards.map(layout::arena_device(address), address, file.as_fd(), 0, bytes) {
                     self.shared.arena.lock().release(address, bytes);
                     return Err(error.into());
                 }
@@ -274,7 +279,7 @@ impl Session {
                 && let Some(file) = item.descriptors.into_iter().next()
             {
                 if let Some((device, _)) = inner.objects.physical.get(&handle) {
-                    self.charge_again(self.place(*device).unwrap_or(0), bytes);
+                    self.charge_again(self.device_index(*device).unwrap_or(0), bytes);
                     inner.memory.physical.insert(handle, file);
                 } else {
                     // Made by the predecessor, never committed.
@@ -283,7 +288,7 @@ impl Session {
             }
         }
         for (device, bytes) in inner.objects.charges.values() {
-            self.charge_again(self.place(*device).unwrap_or(0), *bytes);
+            self.charge_again(self.device_index(*device).unwrap_or(0), *bytes);
         }
         let damaged = |what: &str, address: u64| ExecutorError::Damaged(format!("{what} at {address:#x} cannot be restored"));
         for (address, bytes) in inner.objects.allocations.clone() {
@@ -305,8 +310,8 @@ impl Session {
         }
         for (address, mapped) in mappings {
             let file = inner.memory.physical.get(&mapped.handle).ok_or_else(|| damaged("the mapping", address))?;
-            let place = inner.objects.physical.get(&mapped.handle).and_then(|(device, _)| self.place(*device)).unwrap_or(0);
-            self.shared.cards.map(place, address, file.as_fd(), mapped.offset, mapped.bytes)?;
+            let device_index = inner.objects.physical.get(&mapped.handle).and_then(|(device, _)| self.device_index(*device)).unwrap_or(0);
+            self.shared.cards.map(device_index, address, file.as_fd(), mapped.offset, mapped.bytes)?;
             inner.objects.mappings.insert(address, mapped);
             if mapped.access != 0 {
                 self.shared.cards.allow(self.client(), address, mapped.bytes, mapped.access == 3);

@@ -91,8 +91,8 @@ impl Session {
         }
         inner.memory.extents.clear();
         for (handle, file) in inner.memory.physical.drain() {
-            if let Some(place) = objects.physical.get(&handle).and_then(|(device, _)| self.place(*device)) {
-                self.shared.cards.forget_extent(place, file.as_fd());
+            if let Some(device_index) = objects.physical.get(&handle).and_then(|(device, _)| self.device_index(*device)) {
+                self.shared.cards.forget_extent(device_index, file.as_fd());
             }
         }
         if let Some((_, bytes)) = inner.memory.spare.take() {

@@ -12,6 +12,7 @@ use crate::objects::{Change, Logged, ModuleSpec};
 use crate::shared::Shared;
 use cumux_device::{DeviceError, ImageHash, PreloadedModule};
 use cumux_ring::journal::{JournalError, ObjectReader};
+use cumux_wire::layout::DeviceIndex;
 use cumux_wire::message::SessionConfig;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -32,8 +33,8 @@ const MOST_BYTES: usize = 1 << 30;
 /// A client that may have to be taken over.
 struct Expected {
     journal: Arc<OwnedFd>,
-    /// The places of its devices, by its own ordinals.
-    places: Vec<u32>,
+    /// The indices of its devices, by its own ordinals.
+    device_indices: Vec<u32>,
 }
 
 #[derive(Default)]
@@ -57,11 +58,11 @@ pub struct Preloader {
     thread: Option<JoinHandle<Preloaded>>,
 }
 
-/// A module as several clients may have it: its image, place, and variables.
+/// A module as several clients may have it: its image, device, and variables.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     image: String,
-    place: u32,
+    device_index: DeviceIndex,
     variables: Vec<(String, u64, u64)>,
 }
 
@@ -91,7 +92,7 @@ impl Preloaded {
         self.0.retain(|key, attempt| {
             let stays = wanted.contains(key);
             if let (false, Attempt::Loaded { number, .. }) = (stays, attempt) {
-                shared.cards.drop_preloaded(key.place, *number);
+                shared.cards.drop_preloaded(key.device_index, *number);
             }
             stays
         });
@@ -124,9 +125,9 @@ impl Watched {
 impl Preloader {
     /// From now on this client's modules are loaded in advance.
     pub fn expect(&mut self, shared: &Arc<Shared>, config: &SessionConfig, files: &Files) {
-        let places = config.parts.iter().map(|part| part.device).collect();
+        let device_indices = config.parts.iter().map(|part| part.device).collect();
         let mut plan = self.board.plan.lock();
-        plan.expected.get_or_insert_default().insert(config.id, Expected { journal: files.journal(), places });
+        plan.expected.get_or_insert_default().insert(config.id, Expected { journal: files.journal(), device_indices });
         drop(plan);
         self.board.changed.notify_all();
         if self.thread.is_none() {
@@ -224,9 +225,9 @@ fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<Ha
     let plan = board.plan.lock();
     let expected = plan.expected.as_ref()?;
     watched.retain(|client, _| expected.contains_key(client));
-    let mut places = BTreeMap::new();
+    let mut device_indices = BTreeMap::new();
     for (client, expected) in expected {
-        places.insert(*client, expected.places.clone());
+        device_indices.insert(*client, expected.device_indices.clone());
         if !watched.contains_key(client)
             && let Ok(reader) = ObjectReader::map(&*expected.journal)
         {
@@ -240,8 +241,8 @@ fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<Ha
             tracing::debug!("the journal of session {client} was not read: {error}");
         }
         for spec in watched.modules.values().filter(|spec| spec.not_resumable.is_none()) {
-            let place = places.get(client).and_then(|places| places.get(spec.device as usize)).copied().unwrap_or(0);
-            wanted.insert(Key { image: spec.image.clone(), place, variables: spec.variables.clone() });
+            let device_index = device_indices.get(client).and_then(|device_indices| device_indices.get(spec.device as usize)).copied().unwrap_or(0);
+            wanted.insert(Key { image: spec.image.clone(), device_index, variables: spec.variables.clone() });
         }
     }
     Some(wanted)
@@ -267,7 +268,7 @@ fn preload(shared: &Shared, key: &Key, room: usize) -> Result<Option<Attempt>, S
             Err(DeviceError::Invalid(text))
         }
     };
-    let loaded = shared.cards.preload_module(key.place, hash, &mut read, &mut Restored(&key.variables));
+    let loaded = shared.cards.preload_module(key.device_index, hash, &mut read, &mut Restored(&key.variables));
     if let Some(error) = failure {
         tracing::debug!("an image was not read: {error}");
         return Ok(None);

@@ -46,6 +46,7 @@ use cumux_device::{Channel, Outcome, Resume, StreamId, Work};
 use cumux_ring::journal::Journal;
 use cumux_ring::queue::Consumer;
 use cumux_ring::service::Service;
+use cumux_wire::layout::DeviceIndex;
 use cumux_wire::message::{ClientStatus, DeviceGrant, SessionConfig};
 use cumux_wire::record::{Header, Op};
 use cumux_wire::result;
@@ -255,9 +256,9 @@ impl Session {
         self.config.id
     }
 
-    /// The place of one of the client's devices in the executor's list.
+    /// The index of one of the client's devices in the executor's list.
     #[must_use]
-    pub fn place(&self, device: u32) -> Option<u32> {
+    pub fn device_index(&self, device: u32) -> Option<DeviceIndex> {
         self.config.parts.get(device as usize).map(|part| part.device)
     }
 
@@ -272,8 +273,8 @@ impl Session {
     /// # Errors
     /// A result code.
     pub fn charge(&self, device: u32, bytes: u64) -> Result<(), u32> {
-        let place = self.place(device).ok_or(result::INVALID_VALUE)?;
-        self.shared.charge(self.config.id, place, bytes, self.limit(device)).map_err(|shortage| {
+        let device_index = self.device_index(device).ok_or(result::INVALID_VALUE)?;
+        self.shared.charge(self.config.id, device_index, bytes, self.limit(device)).map_err(|shortage| {
             self.tell_of_shortage(bytes, shortage);
             result::OUT_OF_MEMORY
         })
@@ -295,13 +296,13 @@ impl Session {
     }
 
     /// Charges what a predecessor has charged, whatever the limit.
-    pub fn charge_again(&self, place: u32, bytes: u64) {
-        self.shared.charge_again(self.config.id, place, bytes);
+    pub fn charge_again(&self, device_index: DeviceIndex, bytes: u64) {
+        self.shared.charge_again(self.config.id, device_index, bytes);
     }
 
     pub fn refund(&self, device: u32, bytes: u64) {
-        if let Some(place) = self.place(device) {
-            self.shared.refund(self.config.id, place, bytes);
+        if let Some(device_index) = self.device_index(device) {
+            self.shared.refund(self.config.id, device_index, bytes);
         }
     }
 

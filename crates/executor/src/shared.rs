@@ -11,6 +11,7 @@ use cumux_device::{DeviceError, ImageHash};
 use cumux_keeper::client::{ClientError, Keeper};
 use cumux_ring::page::Answer;
 use cumux_scheduler::FairQueue;
+use cumux_wire::layout::DeviceIndex;
 use cumux_wire::message::{DeviceGrant, FromExecutor};
 use cumux_wire::result;
 use parking_lot::{Condvar, Mutex};
@@ -28,7 +29,7 @@ const KEEPER_RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Empty extents may take this part of the card.
 const SPARE_PART: u64 = 128;
 
-/// Bytes by the place of a device.
+/// Bytes by the index of a device.
 type Account = BTreeMap<u32, u64>;
 
 /// Why memory was not charged.
@@ -53,7 +54,7 @@ pub struct Shared {
     keeper_came: Condvar,
     /// Stored images by content hash; the keeper has them too.
     images: Mutex<HashMap<String, OwnedFd>>,
-    /// Bytes charged to each open session, by the place of the device.
+    /// Bytes charged to each open session, by the index of the device.
     charges: Mutex<HashMap<u32, Account>>,
     /// Bytes of extents that sessions keep with nothing in them.
     spares: Mutex<u64>,
@@ -266,11 +267,11 @@ impl Shared {
     ///
     /// # Errors
     /// Whose memory is short.
-    pub fn charge(&self, session: u32, place: u32, bytes: u64, limit: u64) -> Result<(), Shortage> {
-        let (card, capacity) = (self.cards.facts(place).memory, self.cards.capacity(place));
+    pub fn charge(&self, session: u32, device_index: DeviceIndex, bytes: u64, limit: u64) -> Result<(), Shortage> {
+        let (card, capacity) = (self.cards.facts(device_index).memory, self.cards.capacity(device_index));
         let mut charges = self.charges.lock();
-        let taken = on(&charges, place);
-        let own = charges.get_mut(&session).ok_or(Shortage::Gone)?.entry(place).or_default();
+        let taken = on(&charges, device_index);
+        let own = charges.get_mut(&session).ok_or(Shortage::Gone)?.entry(device_index).or_default();
         let within = |used: u64, cap: u64| used.checked_add(bytes).is_some_and(|sum| sum <= cap);
         if limit != 0 && !within(*own, limit) {
             return Err(Shortage::Limit);
@@ -286,15 +287,15 @@ impl Shared {
     }
 
     /// Charges what a predecessor has charged, whatever there is.
-    pub fn charge_again(&self, session: u32, place: u32, bytes: u64) {
+    pub fn charge_again(&self, session: u32, device_index: DeviceIndex, bytes: u64) {
         if let Some(account) = self.charges.lock().get_mut(&session) {
-            let own = account.entry(place).or_default();
+            let own = account.entry(device_index).or_default();
             *own = own.saturating_add(bytes);
         }
     }
 
-    pub fn refund(&self, session: u32, place: u32, bytes: u64) {
-        if let Some(own) = self.charges.lock().get_mut(&session).and_then(|account| account.get_mut(&place)) {
+    pub fn refund(&self, session: u32, device_index: DeviceIndex, bytes: u64) {
+        if let Some(own) = self.charges.lock().get_mut(&session).and_then(|account| account.get_mut(&device_index)) {
             *own = own.saturating_sub(bytes);
         }
     }
@@ -324,19 +325,19 @@ impl Shared {
     /// really is: a limit shows only in what is free, as NVIDIA's MPS does it, and so does a
     /// machine that has less memory than the card.
     #[must_use]
-    pub fn memory_info(&self, session: u32, place: u32, limit: u64) -> [u64; 3] {
-        let (card, capacity) = (self.cards.facts(place).memory, self.cards.capacity(place));
+    pub fn memory_info(&self, session: u32, device_index: DeviceIndex, limit: u64) -> [u64; 3] {
+        let (card, capacity) = (self.cards.facts(device_index).memory, self.cards.capacity(device_index));
         let charges = self.charges.lock();
-        let card_free = capacity.saturating_sub(on(&charges, place));
-        let own = charges.get(&session).and_then(|account| account.get(&place)).copied().unwrap_or(0);
+        let card_free = capacity.saturating_sub(on(&charges, device_index));
+        let own = charges.get(&session).and_then(|account| account.get(&device_index)).copied().unwrap_or(0);
         let free = if limit == 0 || limit >= card { card_free } else { limit.saturating_sub(own).min(card_free) };
         [free, card, capacity]
     }
 }
 
 /// What all sessions have on a device.
-fn on(charges: &HashMap<u32, Account>, place: u32) -> u64 {
-    charges.values().filter_map(|account| account.get(&place)).sum()
+fn on(charges: &HashMap<u32, Account>, device_index: DeviceIndex) -> u64 {
+    charges.values().filter_map(|account| account.get(&device_index)).sum()
 }
 
 /// An answer without words.

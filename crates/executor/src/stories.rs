@@ -21,7 +21,7 @@ use cumux_device::{Begun, Device, DeviceError, Fault, Open, Sink};
 use cumux_device_sim::{FaultTiming, Memory, Settings};
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
-use cumux_ring::client::Client;
+use cumux_ring::client::RingClient;
 use cumux_ring::create;
 use cumux_ring::page::Answer;
 use cumux_ring::queue::Producer;
@@ -116,7 +116,7 @@ struct Guest<'w> {
     world: &'w World,
     config: SessionConfig,
     files: [OwnedFd; 7],
-    client: Client,
+    client: RingClient,
     producer: Producer,
     requests: u64,
 }
@@ -133,7 +133,7 @@ impl<'w> Guest<'w> {
             create("marks", MARKS_BYTES).unwrap(),
             doorbell(),
         ];
-        let client = Client::map(&files[0], &files[1], doorbell()).unwrap();
+        let client = RingClient::map(&files[0], &files[1], doorbell()).unwrap();
         let parts = vec![DeviceGrant { device: 0, multiprocessors: 0, memory_limit: 0 }];
         let config = SessionConfig { id, pid: 1, uid: 0, program: "guest".into(), window_slot: id, priority: 0, parts, sms: Vec::new() };
         let producer = client.producer();

@@ -225,6 +225,50 @@ fn symbol_is_variable(file: &ElfFile64<'_, LittleEndian>, image: &[u8], info_at:
     file.symbol_by_index(SymbolIndex(index as usize)).is_ok_and(|symbol| symbol.name() == Ok("counters"))
 }
 
+/// Each of these bytes alone says that it is another kind of file: 32 bits, big-endian, not yet
+/// linked, code for another machine.
+#[test]
+fn only_linked_code_for_this_kind_of_machine_is_read() {
+    for (at, byte) in [(4, 1), (5, 2), (16, 1), (18, 62)] {
+        let mut image = SM_90.to_vec();
+        assert_ne!(image[at], byte);
+        image[at] = byte;
+        assert_eq!(Cubin::read(&image), Err(Obstacle::NotLinked), "byte {at} is {byte}");
+    }
+}
+
+/// Many variables that all have the same long name: a small file that would make a large table.
+#[test]
+fn names_that_are_longer_than_the_file_are_refused() {
+    let file = ElfFile64::<Endianness>::parse(SM_90).unwrap();
+    let table = file.section_by_name(".symtab").unwrap();
+    let (start, bytes) = table.file_range().map(|(start, bytes)| (start as usize, bytes as usize)).unwrap();
+    let variable = file.symbols().find(|symbol| symbol.name() == Ok("zeroed")).unwrap();
+    let entry = &SM_90[start + 24 * variable.index().0..][..24];
+    let sections_at = u64::from_le_bytes(*SM_90[40..].first_chunk().unwrap()) as usize;
+    let header = |n: usize| sections_at + 64 * n;
+    let strings = u32::from_le_bytes(*SM_90[header(table.index().0) + 40..].first_chunk().unwrap()) as usize;
+    let names = file.section_by_index(object::SectionIndex(strings)).unwrap().data().unwrap();
+    // A table with this one symbol so many times, and a name of so many bytes, behind the rest.
+    let with = |symbols: usize, name: usize| {
+        let mut image = SM_90.to_vec();
+        let mut append = |section: usize, contents: &[u8]| {
+            let at = image.len() as u64;
+            image.extend_from_slice(contents);
+            image[header(section) + 24..header(section) + 32].copy_from_slice(&at.to_le_bytes());
+            image[header(section) + 32..header(section) + 40].copy_from_slice(&(contents.len() as u64).to_le_bytes());
+        };
+        append(strings, &[names, &b"n".repeat(name), &[0]].concat());
+        let symbol = [&(names.len() as u32).to_le_bytes()[..], &entry[4..]].concat();
+        append(table.index().0, &[&SM_90[start..start + bytes], &symbol.repeat(symbols)].concat());
+        Cubin::read(&image)
+    };
+    let long = SM_90.len();
+    assert!(with(1, long).is_ok_and(|cubin| cubin.variables.iter().any(|variable| variable.name.len() == long)), "one is no harm");
+    let refused = with(200, long).unwrap_err().to_string();
+    assert!(refused.contains("longer than the file"), "{refused}");
+}
+
 #[test]
 fn tables_that_overlap_take_no_time() {
     let at = u64::from_le_bytes(*LINKED[40..].first_chunk().unwrap()) as usize;

@@ -62,6 +62,7 @@ fn each_mistake_is_named_with_its_place() {
         ),
         ("mov.b32 %r1, 0f123;", "line 12, column 14: '0f123' is not a single: '0f' and eight hexadecimal digits"),
         ("mov.b32 %r1, 0x12345678123456789;", "line 12, column 14: '0x12345678123456789' is not a hexadecimal number of at most 64 bits"),
+        ("mov.b32 %r1, (WARP_SIZE + 1);", "line 12, column 15: expected a constant, found 'WARP_SIZE'"),
         ("mov.b32 %r1, 1 / 0;", "line 12, column 16: division by zero in a constant"),
         ("mov.b32 %r1, \"text;", "line 12, column 14: this string is never closed"),
         (".local .align 3 .b8 x[4];", "line 12, column 15: an alignment must be a power of two (1, 2, 4, … up to 1048576)"),
@@ -70,6 +71,76 @@ fn each_mistake_is_named_with_its_place() {
     for (statement, wanted) in cases {
         let found = complaints(statement);
         assert_eq!(found, [wanted], "for {statement}");
+    }
+}
+
+/// Every type that a value can have, and the groups of them that the manual names.
+const TYPES: [&str; 25] = [
+    "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "u16x2",
+    "s16x2", "u8x4", "s8x4", "pred",
+];
+const INTEGERS: &[&str] = &["u16", "u32", "u64", "s16", "s32", "s64"];
+const HALVES: &[&str] = &["f16", "f16x2", "bf16", "bf16x2"];
+const FLOATS: &[&str] = &["f32", "f64"];
+const BITS: &[&str] = &["b16", "b32", "b64"];
+
+/// As the manual lists them, instruction by instruction (PTX ISA 9.0, chapter 9.7).
+#[test]
+fn each_instruction_takes_the_types_of_the_manual() {
+    let cases: [(&[&str], &[&[&str]]); 24] = [
+        (&["add", "sub", "min", "max"], &[INTEGERS, &["u16x2", "s16x2"], HALVES, FLOATS, &["f32x2"]]),
+        (&["mul.lo"], &[INTEGERS, HALVES, FLOATS, &["f32x2"]]),
+        (&["mad.lo"], &[INTEGERS, FLOATS]),
+        (&["fma.rn"], &[HALVES, FLOATS, &["f32x2"]]),
+        (&["div.rn"], &[INTEGERS, FLOATS]),
+        (&["rem", "sad"], &[INTEGERS]),
+        (&["addc", "subc", "madc.lo"], &[&["u32", "s32", "u64", "s64"]]),
+        (&["mul24.lo", "mad24.lo", "szext.wrap", "dp4a"], &[&["u32", "s32"]]),
+        (&["abs", "neg"], &[&["s16", "s32", "s64"], HALVES, FLOATS]),
+        (&["and", "or", "xor", "not"], &[BITS, &["pred"]]),
+        (&["cnot", "shl"], &[BITS]),
+        (&["shr"], &[BITS, INTEGERS]),
+        (&["popc", "clz", "brev", "bfi", "match.any.sync"], &[&["b32", "b64"]]),
+        (&["bfe", "bfind"], &[&["u32", "s32", "u64", "s64"]]),
+        (&["prmt", "lop3", "shf.l.wrap", "fns", "bmsk.wrap", "shfl.sync.up"], &[&["b32"]]),
+        (&["rcp.rn", "sqrt.rn", "rsqrt.approx", "testp.finite", "copysign"], &[FLOATS]),
+        (&["sin.approx", "cos.approx", "lg2.approx"], &[&["f32"]]),
+        (&["ex2.approx", "tanh.approx"], &[&["f32"], HALVES]),
+        (&["setp.lt"], &[INTEGERS, HALVES, FLOATS]),
+        (&["setp.ne"], &[INTEGERS, HALVES, FLOATS, BITS]),
+        (&["ld.global", "st.global"], &[&["b8", "b128", "u8", "s8"], BITS, INTEGERS, FLOATS]),
+        (&["atom.global.xor", "red.global.and"], &[&["b32", "b64"]]),
+        (&["atom.global.inc", "red.global.dec"], &[&["u32"]]),
+        (&["atom.global.add", "red.shared.add"], &[&["u32", "s32", "u64", "s64"], HALVES, FLOATS]),
+    ];
+    for (instructions, taken) in cases {
+        for instruction in instructions {
+            for ty in TYPES {
+                let refused = complaints(&format!("{instruction}.{ty} %r1;")).iter().any(|text| text.contains("does not take the type"));
+                assert_eq!(refused, !taken.concat().contains(&ty), "{instruction}.{ty}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_instruction_says_how_many_operands_it_takes() {
+    let cases: [(&str, &[&str]); 8] = [
+        ("2", &["abs.s32", "not.b32", "brev.b32", "popc.b32", "rcp.rn.f32", "sin.approx.f32", "ex2.approx.f32", "testp.finite.f32", "cvta.global.u64"]),
+        ("3", &["add.u32", "sub.f32", "mul.lo.u32", "div.s32", "and.b32", "or.b32", "xor.b32", "copysign.f32", "shl.b32", "shr.u32", "szext.wrap.u32"]),
+        ("4", &["mad.lo.u32", "fma.rn.f32", "sad.u32", "bfe.u32", "prmt.b32", "shf.l.wrap.b32", "selp.b32", "slct.s32.s32", "dp4a.u32.u32"]),
+        ("5", &["bfi.b32", "shfl.sync.up.b32"]),
+        ("1 to 2", &["bar.sync"]),
+        ("3 to 4", &["min.s32", "max.f32", "set.lt.u32.s32", "setp.lt.u32", "bar.red.popc.u32", "barrier.cta.red.and.pred"]),
+        ("5 to 6", &["lop3.b32"]),
+        ("0", &["membar.gl", "trap"]),
+    ];
+    for (wanted, instructions) in cases {
+        for instruction in instructions {
+            let found = complaints(&format!("{instruction} 1, 2, 3, 4, 5, 6, 7;"));
+            let said = found.iter().any(|text| text.contains(&format!("' takes {wanted} operands, found 7")));
+            assert!(said, "{instruction}: {found:?}");
+        }
     }
 }
 

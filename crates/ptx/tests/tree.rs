@@ -139,6 +139,57 @@ fn operands_keep_all_their_parts() {
     assert_eq!(*operand(8, 1), Operand::Symbol { symbol, offset: 0 });
 }
 
+/// A vector register is as many registers as it has components, and each can be named alone.
+#[test]
+fn components_of_a_vector_register_are_registers() {
+    let body = body(
+        "mov.b32 %r1, %r2; .reg .v4 .f32 q; ld.global.v4.f32 q, [%rd1]; mov.f32 %f1, q.x; mov.f32 %f1, q.w; mov.f32 %f1, q.b;
+         .reg .v2 .f32 pair; st.global.v2.f32 [%rd1], pair;",
+    );
+    let operand = |at: usize, n: usize| &body.instructions[at].operands[n];
+    let Operand::Vector(all) = operand(1, 0) else { panic!("{:?}", operand(1, 0)) };
+    let Operand::Reg(first) = all[0] else { panic!("{all:?}") };
+    assert!(first.0 >= 2, "others come before it");
+    let component = |n: u32| Operand::Reg(RegId(first.0 + n));
+    assert_eq!(**all, [component(0), component(1), component(2), component(3)]);
+    assert_eq!([operand(2, 1), operand(3, 1), operand(4, 1)], [&component(0), &component(3), &component(2)]);
+    assert!(matches!(operand(5, 1), Operand::Vector(pair) if pair.len() == 2 && pair[0] != pair[1]));
+}
+
+#[test]
+fn every_state_space_has_its_name() {
+    for name in ["reg", "sreg", "const", "global", "local", "param", "param::entry", "param::func", "shared", "shared::cta", "shared::cluster", "tex"] {
+        assert_eq!(StateSpace::from_name(name).map(StateSpace::name), Some(name));
+    }
+    assert_eq!(StateSpace::from_name("shared::grid"), None);
+}
+
+/// Attributes that mean nothing to us are stepped over, however deep their parentheses are.
+#[test]
+fn attributes_may_have_arguments() {
+    let module = module(
+        ".global .attribute(.unified(19, (95)), .managed) .b32 x; .global .attribute(.unified(1, 2)) .b32 y;
+         .func .attribute(.unified((7), 8)) f() { ret; }",
+    );
+    assert_eq!(module.globals.iter().map(|global| global.managed).collect::<Vec<_>>(), [true, false]);
+    assert!(module.functions[0].body.is_some());
+}
+
+/// A definition without a linkage of its own has that of its declaration, unless the declaration
+/// only said that it lies elsewhere.
+#[test]
+fn a_definition_keeps_the_linkage_of_its_declaration() {
+    let linkage = |declared: &str, defined: &str| {
+        module(&format!("{declared} .func f(.param .b32 a);\n{defined} .func f(.param .b32 a) {{ ret; }}")).functions[0].linkage
+    };
+    assert_eq!(linkage(".visible", ""), Linkage::Visible);
+    assert_eq!(linkage(".weak", ""), Linkage::Weak);
+    assert_eq!(linkage("", ".visible"), Linkage::Visible);
+    assert_eq!(linkage(".visible", ".weak"), Linkage::Weak);
+    assert_eq!(linkage(".extern", ""), Linkage::Internal);
+    assert_eq!(linkage(".extern", ".visible"), Linkage::Visible);
+}
+
 #[test]
 fn literals_take_the_type_they_are_used_with() {
     assert_eq!(Imm::F64(1.5f64.to_bits()).bits(ScalarType::F32), u64::from(1.5f32.to_bits()));

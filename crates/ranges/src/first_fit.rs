@@ -37,7 +37,7 @@ impl FirstFit {
     pub fn allocate(&mut self, bytes: u64, align: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(self.grain)?;
         let address = self.free.first_fit(bytes, align.max(self.grain), &ALL)?;
-        if !self.free.take(address, bytes) {
+        if !self.free.reserve(address, bytes) {
             return None;
         }
         self.taken.insert(address, bytes);
@@ -48,7 +48,7 @@ impl FirstFit {
     /// begins there.
     pub fn release(&mut self, address: u64) -> Option<u64> {
         let bytes = self.taken.remove(&address)?;
-        self.free.give(address, bytes, &ALL);
+        self.free.release(address, bytes, &ALL);
         Some(bytes)
     }
 }

@@ -1,7 +1,7 @@
 //! Free ranges of an address space. Pure bookkeeping.
 //!
-//! Invariant: ranges do not overlap, none is empty, and neighbours are merged as far as their giver
-//! allows.
+//! Invariant: ranges do not overlap, none is empty, and a range that is released is merged with its
+//! neighbours as far as its caller allows.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ impl FreeRanges {
     }
 
     /// The lowest address in `within`, a multiple of `align`, at which `bytes` bytes are free in
-    /// one range and lie inside `within`. Nothing is taken.
+    /// one range and lie inside `within`. Nothing is reserved.
     #[must_use]
     pub fn first_fit(&self, bytes: u64, align: u64, within: &Range<u64>) -> Option<u64> {
         self.0.iter().find_map(|(start, length)| {
@@ -42,9 +42,9 @@ impl FreeRanges {
         self.0.remove(&address);
     }
 
-    /// Takes exactly this range; false if any of it is not free.
+    /// Reserves exactly this range; false if any of it is not free.
     #[must_use]
-    pub fn take(&mut self, address: u64, bytes: u64) -> bool {
+    pub fn reserve(&mut self, address: u64, bytes: u64) -> bool {
         let Some(end) = address.checked_add(bytes) else { return false };
         let Some((start, length)) = self.0.range(..=address).next_back().map(|(start, length)| (*start, *length)) else { return false };
         if bytes == 0 || end > start + length {
@@ -60,8 +60,8 @@ impl FreeRanges {
         true
     }
 
-    /// Gives back what was taken; merges it with its free neighbours inside `within`.
-    pub fn give(&mut self, address: u64, bytes: u64, within: &Range<u64>) {
+    /// Releases a reserved range; merges it with its free neighbours inside `within`.
+    pub fn release(&mut self, address: u64, bytes: u64, within: &Range<u64>) {
         let (mut start, mut end) = (address, address + bytes);
         if let Some((before, length)) = self.0.range(..start).next_back().map(|(before, length)| (*before, *length))
             && before >= within.start

@@ -1,6 +1,6 @@
 //! The client's end of a session: push, wait, read.
 //!
-//! [`Client::push`] must be called under the client's own lock (it takes `&mut Producer`).
+//! [`RingClient::push`] must be called under the client's own lock (it takes `&mut Producer`).
 //! Everything else may be called from any thread.
 
 use crate::file::{FileError, Mapping};
@@ -36,7 +36,7 @@ const CHECKS_PER_CLOCK_READ: u32 = 64;
 
 /// Mapped files of a session, client side.
 #[derive(Debug)]
-pub struct Client {
+pub struct RingClient {
     ring: Mapping,
     page: Mapping,
     doorbell: OwnedFd,
@@ -53,7 +53,7 @@ fn away_from_low_numbers(doorbell: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&doorbell, half).unwrap_or(doorbell)
 }
 
-impl Client {
+impl RingClient {
     /// Maps ring and page; `doorbell` is the executor's eventfd.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl Client {
         }
     }
 
-    /// As [`Client::wait`]; adds the time that the thread slept to `slept`.
+    /// As [`RingClient::wait`]; adds the time that the thread slept to `slept`.
     pub fn wait_counting(&self, deadline: Option<Instant>, mut condition: impl FnMut() -> bool, slept: &mut Duration) -> bool {
         if self.spin(deadline, &mut condition) {
             return true;

@@ -2,7 +2,7 @@
 //! text.
 //!
 //! The functions are generic over the memory, for the model checker; client and executor use them
-//! through [`crate::client::Client`] and [`crate::service::Service`].
+//! through [`crate::client::RingClient`] and [`crate::service::Service`].
 
 use crate::memory::{Memory, Ordering, fence};
 use cumux_wire::layout::page::{

@@ -53,10 +53,12 @@ impl Producer {
                 return false;
             }
         }
-        if pad > 0 {
+        let at = if pad > 0 {
             ring.write(self.shape.data + offset, &record::pad(pad as u32));
-        }
-        let at = if pad > 0 { 0 } else { offset };
+            0
+        } else {
+            offset
+        };
         ring.write(self.shape.data + at, bytes);
         self.head += needed;
         ring.store64(layout::ring::HEAD, self.head, Ordering::Release);

@@ -2,7 +2,7 @@
 //! die anywhere.
 #![cfg(not(loom))]
 
-use cumux_ring::client::{Client, Scheduling};
+use cumux_ring::client::{RingClient, Scheduling};
 use cumux_ring::create;
 use cumux_ring::file::{FileError, Mapping};
 use cumux_ring::journal::{Journal, NewObjects, ObjectReader};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 struct Pair {
     ring: OwnedFd,
     page: OwnedFd,
-    client: Client,
+    client: RingClient,
     service: Service,
 }
 
@@ -31,7 +31,7 @@ fn pair() -> Pair {
     let ring = create("ring", layout::ring::BYTES as u64).expect("memory");
     let page = create("page", layout::page::BYTES as u64).expect("memory");
     let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
-    Pair { client: Client::map(&ring, &page, doorbell).expect("client"), service: Service::map(&ring, &page).expect("service"), ring, page }
+    Pair { client: RingClient::map(&ring, &page, doorbell).expect("client"), service: Service::map(&ring, &page).expect("service"), ring, page }
 }
 
 fn launch(seq: u64, parameters: usize) -> Vec<u8> {
@@ -367,7 +367,7 @@ fn a_doorbell_has_no_low_number() {
     let page = create("page", layout::page::BYTES as u64).expect("memory");
     let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
     let number = doorbell.as_raw_fd();
-    let _client = Client::map(&ring, &page, doorbell).expect("client");
+    let _client = RingClient::map(&ring, &page, doorbell).expect("client");
     let next = std::fs::File::open("/dev/null").expect("a file");
     assert!(next.as_raw_fd() <= number, "the number {number} is free again, and the next file got {}", next.as_raw_fd());
 }

@@ -233,6 +233,57 @@ mod tests {
         assert_eq!(queue.order()[0], 1, "one piece later it is the other's turn again");
     }
 
+    /// The bounds themselves: a client may exceed them by the one operation that crosses them.
+    #[test]
+    fn work_in_flight_is_bounded_by_time_and_by_number() {
+        let mut queue = FairQueue::default();
+        queue.add(1, 0, 100);
+        let mut budget = queue.budget(1);
+        budget.count(BOUND_NS - 1);
+        assert!(budget.has_rest());
+        budget.count(1);
+        assert!(!budget.has_rest(), "the time is used up");
+        let mut budget = queue.budget(1);
+        for _ in 1..BOUND_PIECES {
+            budget.count(0);
+        }
+        assert!(budget.has_rest());
+        budget.count(0);
+        assert!(!budget.has_rest(), "the number is used up");
+        assert!(!queue.budget(2).has_rest(), "a client that is not there may submit nothing");
+    }
+
+    /// A client in error leaves nothing in flight, and pays for what the device has measured.
+    #[test]
+    fn what_is_over_or_abandoned_is_not_in_flight() {
+        let mut queue = FairQueue::default();
+        queue.add(1, 0, 50);
+        queue.add(2, 0, 100);
+        queue.submitted_all(1, 2, BOUND_NS);
+        assert!(!queue.budget(1).has_rest());
+        queue.retired_all(1, 1, BOUND_NS / 2, 1000);
+        assert_eq!(queue.budget(1), InFlightBudget { in_flight: 1, in_flight_ns: BOUND_NS / 2, bound_ns: BOUND_NS });
+        queue.abandoned(1);
+        assert_eq!(queue.budget(1), InFlightBudget { in_flight: 0, in_flight_ns: 0, bound_ns: BOUND_NS });
+        assert_eq!(queue.order(), [2, 1], "1 has used half of 1000 ns");
+        queue.submitted_all(2, 1, 0);
+        queue.retired_all(2, 1, 0, 501);
+        assert_eq!(queue.order(), [1, 2]);
+        queue.set_share(1, 100);
+        queue.submitted_all(1, 1, 0);
+        queue.retired_all(1, 1, 0, 2);
+        assert_eq!(queue.order(), [2, 1], "with the whole share its time counts wholly");
+    }
+
+    #[test]
+    fn an_estimate_follows_what_is_measured() {
+        assert_eq!(estimate(None, 4000), 4000, "the first measurement is all that is known");
+        assert_eq!(estimate(Some(4000), 8000), 5000);
+        assert_eq!(estimate(Some(4000), 0), 3000);
+        let settled = (0..50).fold(1_000_000, |before, _| estimate(Some(before), 2000));
+        assert!((1990..=2010).contains(&settled), "{settled}");
+    }
+
     proptest! {
         #[test]
         fn nobody_is_bounded_to_nothing_and_nobody_exceeds_the_bound(steps in proptest::collection::vec((0_u32..4, any::<bool>(), 0_u64..20_000_000), 1..300)) {

@@ -400,7 +400,7 @@ impl<H: Host> Core<H> {
     fn look_at_workers(&mut self, now: Instant) {
         let mut notes = Vec::new();
         for worker in self.executors.workers.values_mut() {
-            let Some(finding) = worker.look(now, |pid| self.host.motion(pid)) else { continue };
+            let Some(finding) = worker.check_motion(now, |pid| self.host.motion(pid)) else { continue };
             let pid = worker.pid;
             notes.push(match finding {
                 Finding::StandsStill => format!("Executor {pid} stands still"),

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// The user whose server this is.
 pub const USER: u32 = 7;
 /// A thread that has not answered by then hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Processes that are event counters: one is readable when its process "has ended", as a process
 /// handle is.
@@ -185,7 +185,7 @@ impl Bench {
             rustix::io::write(&mark, &1_u64.to_ne_bytes()).expect("a counter takes a one");
             let mut any = false;
             loop {
-                match self.inbox.recv_timeout(PATIENCE).expect("the watcher's thread lives") {
+                match self.inbox.recv_timeout(ANSWER_TIMEOUT).expect("the watcher's thread lives") {
                     Event::Gone { token: marked } if marked == token => break,
                     event => {
                         any = true;
@@ -214,7 +214,7 @@ impl Bench {
             } else if self.core.keeper.mark() {
                 // The keeper is asked by a thread, in order.
                 loop {
-                    match self.inbox.recv_timeout(PATIENCE).expect("the keeper's thread lives") {
+                    match self.inbox.recv_timeout(ANSWER_TIMEOUT).expect("the keeper's thread lives") {
                         Event::Keeper { told: Told::Listed(_), .. } => break,
                         event @ Event::Keeper { told: Told::Failed(_), .. } => {
                             any = true;
@@ -231,7 +231,8 @@ impl Bench {
             // The connection of a process that has ended is closed, which another thread says.
             while let Some(worker) = self.closing() {
                 any = true;
-                let event = self.inbox.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("nobody says that the connection of executor {worker} has ended"));
+                let event =
+                    self.inbox.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| panic!("nobody says that the connection of executor {worker} has ended"));
                 self.handle(event);
             }
             if !any {

@@ -184,8 +184,8 @@ impl KeeperSlot {
         }
     }
 
-    /// Looks whether it stands still, if it is time to.
-    pub(crate) fn look(&mut self, now: Instant, motion: impl FnOnce(u32) -> Motion) -> Option<(Motion, Verdict)> {
+    /// Checks whether it stands still, if it is time to.
+    pub(crate) fn check_motion(&mut self, now: Instant, motion: impl FnOnce(u32) -> Motion) -> Option<(Motion, Verdict)> {
         let (pid, _) = self.process.as_ref()?;
         let pulse = self.pulse.as_mut().filter(|pulse| pulse.next() <= now)?;
         let motion = motion(*pid);

@@ -37,7 +37,7 @@ impl<H: Host> Core<H> {
     /// A keeper that stands still is replaced where an executor has all that it holds. Where none
     /// does, it is set going again: what it holds is the clients'.
     fn look_at_keeper(&mut self, now: Instant) {
-        let Some((motion, verdict)) = self.keeper.look(now, |pid| self.host.motion(pid)) else { return };
+        let Some((motion, verdict)) = self.keeper.check_motion(now, |pid| self.host.motion(pid)) else { return };
         let pid = self.keeper.pid();
         if motion == Motion::Stopped && !self.executors.service.is_given() {
             if let Some(process) = self.keeper.process() {

@@ -407,8 +407,8 @@ impl Worker {
         }
     }
 
-    /// Looks whether it stands still, if it is time to. What is new of that.
-    pub(crate) fn look(&mut self, now: Instant, motion: impl FnOnce(u32) -> Motion) -> Option<Finding> {
+    /// Checks whether it stands still, if it is time to. What is new of that.
+    pub(crate) fn check_motion(&mut self, now: Instant, motion: impl FnOnce(u32) -> Motion) -> Option<Finding> {
         if self.is_doomed() || matches!(self.contact, Contact::Made { course: Course::Ended, .. }) {
             return None;
         }

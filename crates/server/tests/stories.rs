@@ -291,13 +291,11 @@ fn clients_of_a_device_that_is_lost_get_an_error_instead_of_waiting() {
 #[test]
 fn a_device_that_cannot_be_opened_is_reported_with_its_reason() {
     let mut world = World::unready("no device");
-    let client = world.knock_as(VERSION, 0);
+    let client = world.knock_and_wait();
+    world.let_executor_speak();
     world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("no device sim:h200")));
-    // A server that ends before it has read of the client closes its socket: then the program says
-    // its hello again, and the daemon knows why.
-    if let Some((result, why)) = client.refused_or_left() {
-        assert!(result == result::MPS_SERVER_NOT_READY && why.contains("no device sim:h200"), "{result} {why}");
-    }
+    let (result, why) = client.refused();
+    assert!(result == result::MPS_SERVER_NOT_READY && why.contains("no device sim:h200"), "{result} {why}");
     world.server_ends();
 }
 
@@ -305,7 +303,8 @@ fn a_device_that_cannot_be_opened_is_reported_with_its_reason() {
 #[test]
 fn an_executor_that_gives_no_reason_is_reported_in_a_sentence() {
     let mut world = World::unready("no word");
-    let client = world.knock_as(VERSION, 0);
+    let client = world.knock_and_wait();
+    world.let_executor_speak();
     world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("server.log")));
     let (result, why) = client.refused();
     assert!(result == result::MPS_SERVER_NOT_READY && why.contains("server.log"), "{result} {why}");
@@ -315,7 +314,8 @@ fn an_executor_that_gives_no_reason_is_reported_in_a_sentence() {
 #[test]
 fn executors_that_keep_dying_end_the_wait() {
     let mut world = World::unready("dies");
-    let client = world.knock_as(VERSION, 0);
+    let client = world.knock_and_wait();
+    world.let_executor_speak();
     world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("5 executors ended")));
     assert_eq!(client.refused().0, result::MPS_SERVER_NOT_READY);
     world.server_ends();

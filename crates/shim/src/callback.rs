@@ -6,7 +6,7 @@
 //! for it.
 
 use crate::connection::Connection;
-use crate::connection::pipe::LaneId;
+use crate::connection::pipe::TimelineId;
 use crate::ffi::{Try, error};
 use crate::process;
 use crate::sync::lock;
@@ -43,7 +43,7 @@ impl Work {
 
 #[derive(Debug)]
 struct Pending {
-    lane: LaneId,
+    timeline: TimelineId,
     seq: u64,
     work: Work,
 }
@@ -58,18 +58,18 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { pending: Vec::new(), running: false });
 static ADDED: Condvar = Condvar::new();
 
-/// Pushes a callback in a lane.
+/// Pushes a callback on a timeline.
 ///
 /// # Errors
 /// OPERATING_SYSTEM when no thread can be made; as [`Connection::health`].
-pub(crate) fn push(session: &'static Connection, lane: LaneId, work: Work) -> Try {
+pub(crate) fn push(session: &'static Connection, timeline: TimelineId, work: Work) -> Try {
     let mut state = lock(&STATE);
     if !state.running {
         std::thread::Builder::new().name("cumux-callbacks".to_owned()).spawn(move || serve(session)).map_err(|_| error::OPERATING_SYSTEM)?;
         state.running = true;
     }
-    let seq = session.push(lane, &Op::HostCall)?;
-    state.pending.push(Pending { lane, seq, work });
+    let seq = session.push(timeline, &Op::HostCall)?;
+    state.pending.push(Pending { timeline, seq, work });
     drop(state);
     ADDED.notify_one();
     session.wake();
@@ -80,7 +80,7 @@ pub(crate) fn push(session: &'static Connection, lane: LaneId, work: Work) -> Tr
 fn take_due(session: &Connection) -> Option<Pending> {
     let mut state = lock(&STATE);
     let broken = session.health().is_err();
-    let position = state.pending.iter().position(|pending| broken || session.is_done(pending.lane, pending.seq - 1))?;
+    let position = state.pending.iter().position(|pending| broken || session.is_done(pending.timeline, pending.seq - 1))?;
     Some(state.pending.remove(position))
 }
 
@@ -102,9 +102,9 @@ fn serve(session: &'static Connection) {
             }
             due.is_some()
         });
-        if let Some(Pending { lane, seq, work }) = due {
+        if let Some(Pending { timeline, seq, work }) = due {
             work.run(session.health().err().unwrap_or(CUresult::CUDA_SUCCESS));
-            session.set_host_done(lane, seq);
+            session.set_host_done(timeline, seq);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Stream capture: work of a capturing stream becomes nodes of a graph instead of records.
 //!
-//! A stream that captures holds a [`Place`]: the capture it belongs to and the nodes its next one
-//! comes after. An event recorded there carries such a place to other streams, which join the
-//! capture by waiting for it. Everything happens here; the executor never hears of it.
+//! A stream that captures holds a [`CapturePoint`]: the capture that it belongs to, and the nodes
+//! that its next one comes after. An event recorded there carries such a point to other streams,
+//! which join the capture by waiting for it. Everything happens here; the executor never hears of
+//! it.
 
 use crate::callback;
 use crate::connection::Connection;
@@ -13,7 +14,7 @@ use crate::ffi::{Try, error, list, put, put_if};
 use crate::function::Function;
 use crate::graph::{Graph, Kernel, NODES, Owned, Work, find_graph, plain_edges};
 use crate::process;
-use crate::stream::{Capture, Place, Stream};
+use crate::stream::{Capture, CapturePoint, Stream};
 use crate::sync::lock;
 use crate::transfer::Transfer;
 use core::ffi::c_uint;
@@ -61,8 +62,8 @@ pub(crate) fn refuse_while_capturing(stream: &Stream) -> Try {
     check_null_stream(stream)?;
     match &*lock(&stream.capture) {
         None => Ok(()),
-        Some(place) => {
-            place.capture.invalidate();
+        Some(point) => {
+            point.capture.invalidate();
             Err(UNSUPPORTED)
         }
     }
@@ -73,20 +74,20 @@ pub(crate) fn refuse_while_capturing(stream: &Stream) -> Try {
 /// # Errors
 /// STREAM_CAPTURE_INVALIDATED.
 pub(crate) fn refuse_invalid(stream: &Stream) -> Try {
-    let invalid = lock(&stream.capture).as_ref().is_some_and(|place| place.capture.is_invalid());
+    let invalid = lock(&stream.capture).as_ref().is_some_and(|point| point.capture.is_invalid());
     if invalid { Err(INVALIDATED) } else { Ok(()) }
 }
 
 /// Adds a node where the stream is, if it captures.
 fn add_node(stream: &Stream, work: impl FnOnce() -> Try<Work>) -> Try<bool> {
     check_null_stream(stream)?;
-    let mut place = lock(&stream.capture);
-    let Some(place) = place.as_mut() else { return Ok(false) };
-    if place.capture.is_invalid() {
+    let mut point = lock(&stream.capture);
+    let Some(point) = point.as_mut() else { return Ok(false) };
+    if point.capture.is_invalid() {
         return Err(INVALIDATED);
     }
-    let node = place.capture.graph.add(work()?, place.after.clone())?;
-    place.after = vec![node.handle];
+    let node = point.capture.graph.add(work()?, point.after.clone())?;
+    point.after = vec![node.handle];
     Ok(true)
 }
 
@@ -142,12 +143,12 @@ pub(crate) fn capture_record(event: &Event, stream: &Stream, external: bool) -> 
         return add_node(stream, || Ok(Work::Record(event.handle)));
     }
     check_null_stream(stream)?;
-    let place = lock(&stream.capture).clone();
-    let Some(place) = place else { return Ok(false) };
-    if place.capture.is_invalid() {
+    let point = lock(&stream.capture).clone();
+    let Some(point) = point else { return Ok(false) };
+    if point.capture.is_invalid() {
         return Err(INVALIDATED);
     }
-    *lock(&event.captured) = Some(place);
+    *lock(&event.captured) = Some(point);
     Ok(true)
 }
 
@@ -158,8 +159,8 @@ pub(crate) fn capture_hold(event: &Event, stream: &Arc<Stream>, external: bool) 
         return add_node(stream, || Ok(Work::Wait(event.handle)));
     }
     let brought = lock(&event.captured).clone();
-    let mut place = lock(&stream.capture);
-    match (brought, place.as_mut()) {
+    let mut point = lock(&stream.capture);
+    match (brought, point.as_mut()) {
         (None, None) => Ok(false),
         (None, Some(own)) => {
             // Work outside of the capture cannot become a part of it.
@@ -175,7 +176,7 @@ pub(crate) fn capture_hold(event: &Event, stream: &Arc<Stream>, external: bool) 
                 return Err(INVALIDATED);
             }
             lock(&brought.capture.streams).push(Arc::downgrade(stream));
-            *place = Some(brought);
+            *point = Some(brought);
             Ok(true)
         }
         (Some(brought), Some(own)) if Arc::ptr_eq(&brought.capture, &own.capture) => {
@@ -203,8 +204,8 @@ fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> 
     if stream.role == Role::Legacy {
         return Err(UNSUPPORTED);
     }
-    let mut place = lock(&stream.capture);
-    if place.is_some() {
+    let mut point = lock(&stream.capture);
+    if point.is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
     let (graph, after) = match into {
@@ -223,7 +224,7 @@ fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> 
         streams: Mutex::new(vec![Arc::downgrade(&stream)]),
     });
     lock(&CAPTURES).push(Arc::clone(&capture));
-    *place = Some(Place { capture, after });
+    *point = Some(CapturePoint { capture, after });
     Ok(())
 }
 
@@ -256,8 +257,8 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
-    let place = lock(&stream.capture).clone().ok_or(error::INVALID_VALUE)?;
-    let capture = &place.capture;
+    let point = lock(&stream.capture).clone().ok_or(error::INVALID_VALUE)?;
+    let capture = &point.capture;
     if capture.origin != stream.id {
         capture.invalidate();
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
@@ -269,9 +270,9 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
     lock(&CAPTURES).retain(|other| !Arc::ptr_eq(other, capture));
     let mut loose = false;
     for other in lock(&capture.streams).drain(..).filter_map(|stream| stream.upgrade()) {
-        let place_of_other = lock(&other.capture).take();
+        let point_of_other = lock(&other.capture).take();
         if other.id != stream.id {
-            loose |= place_of_other.is_some_and(|theirs| !reaches(&place.after, &theirs.after));
+            loose |= point_of_other.is_some_and(|theirs| !reaches(&point.after, &theirs.after));
         }
     }
     put!(out, core::ptr::null_mut());
@@ -303,10 +304,10 @@ fn reaches(from: &[u64], wanted: &[u64]) -> bool {
 
 // ---- questions
 
-fn status(place: Option<&Place>) -> Status {
-    match place {
+fn status(point: Option<&CapturePoint>) -> Status {
+    match point {
         None => Status::CU_STREAM_CAPTURE_STATUS_NONE,
-        Some(place) if place.capture.is_invalid() => Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED,
+        Some(point) if point.capture.is_invalid() => Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED,
         Some(_) => Status::CU_STREAM_CAPTURE_STATUS_ACTIVE,
     }
 }
@@ -337,16 +338,16 @@ fn info(
     let session = process::find_connection()?;
     let stream = context::stream(session, stream)?;
     check_null_stream(&stream)?;
-    let place = lock(&stream.capture);
-    put!(state, status(place.as_ref()));
-    let Some(place) = place.as_ref().filter(|place| !place.capture.is_invalid()) else { return Ok(()) };
-    put_if!(id, place.capture.id);
-    put_if!(graph, place.capture.graph.as_c());
-    put_if!(count, place.after.len());
+    let point = lock(&stream.capture);
+    put!(state, status(point.as_ref()));
+    let Some(point) = point.as_ref().filter(|point| !point.capture.is_invalid()) else { return Ok(()) };
+    put_if!(id, point.capture.id);
+    put_if!(graph, point.capture.graph.as_c());
+    put_if!(count, point.after.len());
     put_if!(data, core::ptr::null());
     if !after.is_null() {
         // A handle word and a pointer have one layout.
-        let nodes = place.after.clone();
+        let nodes = point.after.clone();
         let start: *const CUgraphNode = core::ptr::with_exposed_provenance(nodes.as_ptr().expose_provenance());
         AFTER.set(nodes);
         put!(after, start);
@@ -388,17 +389,17 @@ fn update(stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags:
     if flags & !SET != 0 {
         return Err(error::INVALID_VALUE);
     }
-    let mut place = lock(&stream.capture);
-    let place = place.as_mut().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    let mut point = lock(&stream.capture);
+    let point = point.as_mut().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     let given = list!(dependencies.cast_const(), count).iter().map(|node| node.addr() as u64);
-    let mut after: Vec<u64> = if flags & SET != 0 { Vec::new() } else { place.after.clone() };
+    let mut after: Vec<u64> = if flags & SET != 0 { Vec::new() } else { point.after.clone() };
     for node in given {
-        if NODES.get(node).is_none_or(|node| node.graph != place.capture.graph.handle) {
+        if NODES.get(node).is_none_or(|node| node.graph != point.capture.graph.handle) {
             return Err(error::INVALID_VALUE);
         }
         after.push(node);
     }
-    place.after = after;
+    point.after = after;
     Ok(())
 }
 

@@ -70,8 +70,8 @@ unsafe fn transfer(session: &'static Connection, stream: &Arc<Stream>, transfer:
         return Ok(());
     }
     // SAFETY: private sides are what the program passed as such.
-    unsafe { transfer.run(session, stream.lane)? };
-    if wait == Wait::Done { session.drain_lane(stream.lane) } else { Ok(()) }
+    unsafe { transfer.run(session, stream.timeline)? };
+    if wait == Wait::Done { session.drain_timeline(stream.timeline) } else { Ok(()) }
 }
 
 fn line(target: (Claim, u64), source: (Claim, u64), bytes: usize) -> Try<Transfer> {

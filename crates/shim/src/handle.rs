@@ -1,6 +1,6 @@
 //! Handles: the opaque words a program holds for streams, events, modules and all the rest.
 //!
-//! A handle names a slot of a table and the slot's generation, never an address: whatever word a
+//! A handle names an entry of a table and the entry's generation, never an address: whatever word a
 //! program passes is looked up, and a freed or invented one is found out. Handles look like aligned
 //! pointers into a part of the address space where nothing is mapped.
 
@@ -11,8 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// Above everything cumux maps, below the end of user space.
 const MARK: u64 = 0x6000_0000_0000;
 const INDEX_BITS: u32 = 20;
-/// Freed slots rest in a queue until this many have gathered, so that a stale handle stays invalid
-/// for long.
+/// Freed entries rest in a queue until this many have gathered, so that a stale handle stays
+/// invalid for long.
 const REST: usize = 64;
 
 /// What a handle is for; part of the word, so that a stream is never taken for an event.
@@ -44,14 +44,14 @@ impl Kind {
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct HandleEntry<T> {
     generation: u16,
     value: Option<Arc<T>>,
 }
 
 #[derive(Debug)]
-struct Slots<T> {
-    slots: Vec<Slot<T>>,
+struct HandleEntries<T> {
+    entries: Vec<HandleEntry<T>>,
     free: VecDeque<u32>,
 }
 
@@ -59,7 +59,7 @@ struct Slots<T> {
 #[derive(Debug)]
 pub struct Table<T> {
     kind: Kind,
-    slots: RwLock<Slots<T>>,
+    entries: RwLock<HandleEntries<T>>,
     _kind: PhantomData<T>,
 }
 
@@ -67,30 +67,30 @@ impl<T> Table<T> {
     /// An empty table.
     #[must_use]
     pub const fn new(kind: Kind) -> Self {
-        Self { kind, slots: RwLock::new(Slots { slots: Vec::new(), free: VecDeque::new() }), _kind: PhantomData }
+        Self { kind, entries: RwLock::new(HandleEntries { entries: Vec::new(), free: VecDeque::new() }), _kind: PhantomData }
     }
 
     /// Mints a handle and lets `make` build the object that knows it; `None` when a million are in
     /// use.
     pub fn insert(&self, make: impl FnOnce(u64) -> Arc<T>) -> Option<(u64, Arc<T>)> {
-        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let rested = table.free.len() > REST || table.slots.len() >> INDEX_BITS != 0;
+        let mut table = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let rested = table.free.len() > REST || table.entries.len() >> INDEX_BITS != 0;
         let index = match if rested { table.free.pop_front() } else { None } {
             Some(index) => index,
             None => {
-                let index = u32::try_from(table.slots.len()).ok().filter(|index| index >> INDEX_BITS == 0)?;
-                table.slots.push(Slot { generation: 1, value: None });
+                let index = u32::try_from(table.entries.len()).ok().filter(|index| index >> INDEX_BITS == 0)?;
+                table.entries.push(HandleEntry { generation: 1, value: None });
                 index
             }
         };
-        let slot = table.slots.get_mut(index as usize)?;
-        let handle = MARK | (self.kind as u64) << 40 | u64::from(slot.generation) << 24 | u64::from(index) << 4;
+        let entry = table.entries.get_mut(index as usize)?;
+        let handle = MARK | (self.kind as u64) << 40 | u64::from(entry.generation) << 24 | u64::from(index) << 4;
         let value = make(handle);
-        slot.value = Some(Arc::clone(&value));
+        entry.value = Some(Arc::clone(&value));
         Some((handle, value))
     }
 
-    fn place(&self, handle: u64) -> Option<(usize, u16)> {
+    fn split_handle(&self, handle: u64) -> Option<(usize, u16)> {
         let ours = Kind::of(handle) == Some(self.kind as u8) && handle & 0xF == 0;
         ours.then_some(((handle >> 4) as usize & ((1 << INDEX_BITS) - 1), (handle >> 24) as u16))
     }
@@ -98,18 +98,18 @@ impl<T> Table<T> {
     /// The object a handle names.
     #[must_use]
     pub fn get(&self, handle: u64) -> Option<Arc<T>> {
-        let (index, generation) = self.place(handle)?;
-        let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);
-        table.slots.get(index).filter(|slot| slot.generation == generation)?.value.clone()
+        let (index, generation) = self.split_handle(handle)?;
+        let table = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        table.entries.get(index).filter(|entry| entry.generation == generation)?.value.clone()
     }
 
     /// Takes the object out; the handle is invalid from now on.
     pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
-        let (index, generation) = self.place(handle)?;
-        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let slot = table.slots.get_mut(index).filter(|slot| slot.generation == generation)?;
-        let value = slot.value.take()?;
-        slot.generation = slot.generation.wrapping_add(1).max(1);
+        let (index, generation) = self.split_handle(handle)?;
+        let mut table = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let entry = table.entries.get_mut(index).filter(|entry| entry.generation == generation)?;
+        let value = entry.value.take()?;
+        entry.generation = entry.generation.wrapping_add(1).max(1);
         table.free.push_back(index as u32);
         Some(value)
     }
@@ -117,12 +117,12 @@ impl<T> Table<T> {
     /// Takes out everything that `which` names.
     pub fn remove_all(&self, which: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         let mut gone = Vec::new();
-        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let Slots { slots, free } = &mut *table;
-        for (index, slot) in slots.iter_mut().enumerate() {
-            if slot.value.as_deref().is_some_and(&which) {
-                gone.extend(slot.value.take());
-                slot.generation = slot.generation.wrapping_add(1).max(1);
+        let mut table = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let HandleEntries { entries, free } = &mut *table;
+        for (index, entry) in entries.iter_mut().enumerate() {
+            if entry.value.as_deref().is_some_and(&which) {
+                gone.extend(entry.value.take());
+                entry.generation = entry.generation.wrapping_add(1).max(1);
                 free.push_back(index as u32);
             }
         }
@@ -132,8 +132,8 @@ impl<T> Table<T> {
     /// Everything that `which` names.
     #[must_use]
     pub fn all(&self, which: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
-        let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);
-        table.slots.iter().filter_map(|slot| slot.value.as_ref()).filter(|value| which(value)).map(Arc::clone).collect()
+        let table = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        table.entries.iter().filter_map(|entry| entry.value.as_ref()).filter(|value| which(value)).map(Arc::clone).collect()
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
             assert!(seen.insert(handle), "handle {handle:#x} came twice");
             assert!(table.remove(handle).is_some());
         }
-        assert!(table.slots.read().unwrap().slots.len() < 200, "slots are used again");
+        assert!(table.entries.read().unwrap().entries.len() < 200, "entries are used again");
     }
 
     #[test]

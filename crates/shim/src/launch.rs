@@ -139,8 +139,8 @@ pub(crate) unsafe fn prepare(
 /// # Safety
 /// `from` came from [`parameters`] with the same function.
 unsafe fn fill(launch: &mut Launch, function: &Function, config: &Config, from: Parameters) {
-    launch.module = function.place.module;
-    launch.function = function.place.index;
+    launch.module = function.origin.module;
+    launch.function = function.origin.index;
     launch.grid = config.grid;
     launch.block = config.block;
     launch.cluster = config.cluster;
@@ -163,7 +163,7 @@ unsafe fn launch(
     each: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Try {
-    if function.place.context != stream.context {
+    if function.origin.context != stream.context {
         return Err(error::INVALID_HANDLE);
     }
     permitted(&function.info)?;
@@ -182,7 +182,7 @@ unsafe fn launch(
     if crate::capture::capture_launch(stream, function, fill)? {
         return Ok(());
     }
-    session.push_launch(stream.lane, fill).map(drop)
+    session.push_launch(stream.timeline, fill).map(drop)
 }
 
 /// The plain form.
@@ -284,7 +284,7 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
     if crate::capture::capture_host(&stream, work)? {
         return Ok(());
     }
-    callback::push(session, stream.lane, work)
+    callback::push(session, stream.timeline, work)
 }
 
 #[cfg(test)]

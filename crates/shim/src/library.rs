@@ -129,7 +129,7 @@ impl Kernel {
     /// # Errors
     /// As loading; INVALID_HANDLE when the library was unloaded.
     pub fn function(&self, session: &'static Connection, context: &Context) -> Try<Arc<Function>> {
-        if let Some(function) = self.usual.get().filter(|function| function.place.context == context.id)
+        if let Some(function) = self.usual.get().filter(|function| function.origin.context == context.id)
             // A primary context keeps its id when it is reset; then the function is gone.
             && FUNCTIONS.get(function.handle).is_some()
         {

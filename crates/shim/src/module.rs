@@ -4,7 +4,7 @@
 use crate::connection::Connection;
 use crate::context::{self, Context};
 use crate::ffi::{Try, error, forward, list, name, put, put_if};
-use crate::function::{FUNCTIONS, Function, Place};
+use crate::function::{FUNCTIONS, Function, FunctionOrigin};
 use crate::handle::{Kind, Table};
 use crate::image::{self, Given};
 use crate::log::unsupported;
@@ -102,7 +102,7 @@ impl Module {
     /// Takes a module out: handles of its functions are invalid from now on.
     pub fn unload(&self, session: &Connection) -> Try {
         MODULES.remove(self.handle);
-        FUNCTIONS.remove_all(|function| function.place.module == self.number);
+        FUNCTIONS.remove_all(|function| function.origin.module == self.number);
         memory::forget_module(self.number);
         session.control(&Op::ModuleUnload { module: self.number })
     }
@@ -162,8 +162,8 @@ impl Module {
         if let Some(function) = entry.made.get() {
             return Ok(Arc::clone(function));
         }
-        let place = Place { module: self.number, module_handle: self.handle, index, context: self.context() };
-        let make = |handle| Arc::new(Function::new(handle, place, Arc::clone(&entry.info)));
+        let origin = FunctionOrigin { module: self.number, module_handle: self.handle, index, context: self.context() };
+        let make = |handle| Arc::new(Function::new(handle, origin, Arc::clone(&entry.info)));
         let (handle, made) = FUNCTIONS.insert(make).ok_or(error::OUT_OF_MEMORY)?;
         if entry.made.set(made).is_err() {
             FUNCTIONS.remove(handle);
@@ -344,7 +344,7 @@ pub(crate) fn device_of(context: Option<&Context>) -> u32 {
 
 /// A context has ended: its functions and modules go.
 pub(crate) fn end_context(session: &'static Connection, context: &Context) {
-    FUNCTIONS.remove_all(|function| function.place.context == context.id);
+    FUNCTIONS.remove_all(|function| function.origin.context == context.id);
     for module in MODULES.remove_all(|module| module.context() == context.id) {
         let _ = session.control(&Op::ModuleUnload { module: module.number });
     }

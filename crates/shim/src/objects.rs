@@ -21,7 +21,7 @@ fn forget_local_storage(_: &'static Connection, context: &Context) {
 
 fn end_streams(session: &'static Connection, context: &Context) {
     for stream in STREAMS.remove_all(|stream| stream.context == context.id) {
-        session.free_lane(stream.lane);
+        session.free_timeline(stream.timeline);
     }
 }
 

@@ -42,23 +42,23 @@ pub(crate) fn stream_of(session: &'static Connection, device: u32) -> Try<Arc<St
 /// # Errors
 /// As [`Connection::wait`].
 pub(crate) unsafe fn copy(session: &'static Connection, stream: &Stream, transfer: &Transfer) -> Try {
-    session.drain_lane(stream.lane)?;
+    session.drain_timeline(stream.timeline)?;
     let (source, target) = (device_of(&transfer.source), device_of(&transfer.target));
     let (Some(from), Some(to)) = (source, target) else {
-        let lane = stream_of(session, source.or(target).unwrap_or(stream.device))?.lane;
+        let timeline = stream_of(session, source.or(target).unwrap_or(stream.device))?.timeline;
         // SAFETY: the caller vouches for private sides.
-        unsafe { transfer.run(session, lane)? };
-        return session.drain_lane(lane);
+        unsafe { transfer.run(session, timeline)? };
+        return session.drain_timeline(timeline);
     };
-    let (from, to) = (stream_of(session, from)?.lane, stream_of(session, to)?.lane);
+    let (from, to) = (stream_of(session, from)?.timeline, stream_of(session, to)?.timeline);
     for band in bands(transfer.extent) {
         let slice = session.take_slice(band.bytes())?;
         let (between, extent) = (staged(slice, band), CopyExtent { width: band.width, height: band.rows, depth: 1 });
         let done = session
             .push(from, &Transfer::record(between, part(&transfer.source, band), extent))
-            .and_then(|_| session.drain_lane(from))
+            .and_then(|_| session.drain_timeline(from))
             .and_then(|()| session.push(to, &Transfer::record(part(&transfer.target, band), between, extent)))
-            .and_then(|_| session.drain_lane(to));
+            .and_then(|_| session.drain_timeline(to));
         session.hold_slice_until(slice, None);
         done?;
     }

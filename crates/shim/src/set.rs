@@ -45,15 +45,15 @@ fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, heigh
         // Memory of another device: there, after everything in this stream, and done when this
         // returns.
         crate::capture::refuse_while_capturing(&stream)?;
-        session.drain_lane(stream.lane)?;
-        let lane = crate::peer::stream_of(session, owner)?.lane;
-        session.push(lane, &op)?;
-        return session.drain_lane(lane);
+        session.drain_timeline(stream.timeline)?;
+        let timeline = crate::peer::stream_of(session, owner)?.timeline;
+        session.push(timeline, &op)?;
+        return session.drain_timeline(timeline);
     }
     if crate::capture::capture_op(&stream, &op)? {
         return Ok(());
     }
-    session.push(stream.lane, &op).map(drop)
+    session.push(stream.timeline, &op).map(drop)
 }
 
 pub unsafe fn cuMemsetD8_v2(target: CUdeviceptr, value: c_uchar, count: usize) -> Try {

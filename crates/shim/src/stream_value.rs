@@ -45,7 +45,7 @@ fn send(session: &Connection, stream: &Stream, op: &Op) -> Try {
     if crate::capture::capture_op(stream, op)? {
         return Ok(());
     }
-    session.push(stream.lane, op).map(drop)
+    session.push(stream.timeline, op).map(drop)
 }
 
 pub unsafe fn cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) -> Try {

@@ -7,7 +7,7 @@
 
 use crate::bands::{Band, Side, bands, pieces};
 use crate::connection::Connection;
-use crate::connection::pipe::LaneId;
+use crate::connection::pipe::TimelineId;
 use crate::connection::staging::Taken;
 use crate::ffi::Try;
 use cumux_wire::record::{CopyExtent, Op};
@@ -63,17 +63,17 @@ impl Transfer {
     ///
     /// # Errors
     /// As [`Connection::wait`].
-    pub unsafe fn run(&self, session: &Connection, lane: LaneId) -> Try {
+    pub unsafe fn run(&self, session: &Connection, timeline: TimelineId) -> Try {
         let this = self.flattened();
         match (this.source.private, this.target.private) {
             (false, false) => pieces(this.extent)
-                .try_for_each(|(z, y, extent)| session.push(lane, &Self::record(this.target.at(z, y), this.source.at(z, y), extent)).map(drop)),
+                .try_for_each(|(z, y, extent)| session.push(timeline, &Self::record(this.target.at(z, y), this.source.at(z, y), extent)).map(drop)),
             // SAFETY: the caller promises a readable source.
-            (true, false) => unsafe { this.send(session, lane) },
+            (true, false) => unsafe { this.send(session, timeline) },
             // SAFETY: the caller promises a writable target.
-            (false, true) => unsafe { this.fetch(session, lane) },
+            (false, true) => unsafe { this.fetch(session, timeline) },
             (true, true) => {
-                session.drain_lane(lane)?;
+                session.drain_timeline(timeline)?;
                 for band in bands(this.extent) {
                     // SAFETY: the caller promises a readable source and a writable target.
                     unsafe { rows(band.at(&this.source), this.source.pitch, band.at(&this.target), this.target.pitch, band) };
@@ -87,14 +87,14 @@ impl Transfer {
     ///
     /// # Safety
     /// The source is readable memory of the program.
-    unsafe fn send(&self, session: &Connection, lane: LaneId) -> Try {
+    unsafe fn send(&self, session: &Connection, timeline: TimelineId) -> Try {
         for band in bands(self.extent) {
             let slice = session.take_slice(band.bytes())?;
             // SAFETY: the caller promises a readable source; the slice is ours and long enough.
             unsafe { rows(band.at(&self.source), self.source.pitch, slice.address, band.width, band) };
             let (target, source) = (part(&self.target, band), staged(slice, band));
-            let sent = session.push(lane, &Self::record(target, source, CopyExtent { width: band.width, height: band.rows, depth: 1 }));
-            session.hold_slice_until(slice, sent.as_ref().ok().map(|seq| (lane, *seq)));
+            let sent = session.push(timeline, &Self::record(target, source, CopyExtent { width: band.width, height: band.rows, depth: 1 }));
+            session.hold_slice_until(slice, sent.as_ref().ok().map(|seq| (timeline, *seq)));
             sent?;
         }
         Ok(())
@@ -104,10 +104,10 @@ impl Transfer {
     ///
     /// # Safety
     /// The target is writable memory of the program.
-    unsafe fn fetch(&self, session: &Connection, lane: LaneId) -> Try {
+    unsafe fn fetch(&self, session: &Connection, timeline: TimelineId) -> Try {
         let mut under_way: VecDeque<(Band, Taken, u64)> = VecDeque::with_capacity(AHEAD);
         let finish = |(band, slice, seq): (Band, Taken, u64)| {
-            session.wait(|| session.is_done(lane, seq))?;
+            session.wait(|| session.is_done(timeline, seq))?;
             // SAFETY: the caller promises a writable target; the slice is ours and has been filled.
             unsafe { rows(slice.address, band.width, band.at(&self.target), self.target.pitch, band) };
             session.hold_slice_until(slice, None);
@@ -121,7 +121,7 @@ impl Transfer {
             }
             let slice = session.take_slice(band.bytes())?;
             let (target, source) = (staged(slice, band), part(&self.source, band));
-            match session.push(lane, &Self::record(target, source, CopyExtent { width: band.width, height: band.rows, depth: 1 })) {
+            match session.push(timeline, &Self::record(target, source, CopyExtent { width: band.width, height: band.rows, depth: 1 })) {
                 Ok(seq) => under_way.push_back((band, slice, seq)),
                 Err(code) => {
                     session.hold_slice_until(slice, None);

@@ -21,7 +21,7 @@ const NEVER: [(&str, &str); 2] = [
 
 /// Ways to the executor that wait for its answer, and those that only give it work.
 const TRIPS: [&str; 3] = ["ask", "wait", "wait_until"];
-const WORK: [&str; 6] = ["push", "push_launch", "control", "point", "new_lane", "free_lane"];
+const WORK: [&str; 6] = ["push", "push_launch", "control", "point", "new_timeline", "free_timeline"];
 
 /// Functions that are local and come by a way that waits, and why.
 const LOCAL: [(&str, &str); 2] = [

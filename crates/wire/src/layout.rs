@@ -154,17 +154,20 @@ pub const fn window_address(slot: u32) -> u64 {
     WINDOW_BASE + slot as u64 * WINDOW_BYTES
 }
 
-/// The part of the arena that holds the memory of the device at `place` in the executor's list.
+/// The index of a device in the list that server and executor share. A client knows its devices by
+/// ordinals of its own.
+pub type DeviceIndex = u32;
+
+/// The part of the arena that holds the memory of a device.
 #[must_use]
-pub const fn arena_window(place: u32) -> core::ops::Range<u64> {
-    let start = ARENA_BASE + place as u64 * (ARENA_BYTES / DEVICES as u64);
+pub const fn arena_window(device: DeviceIndex) -> core::ops::Range<u64> {
+    let start = ARENA_BASE + device as u64 * (ARENA_BYTES / DEVICES as u64);
     start..start + ARENA_BYTES / DEVICES as u64
 }
 
-/// Place of the device in whose part of the arena `address` lies; 0 for addresses outside the
-/// arena.
+/// The device in whose part of the arena `address` lies; 0 for addresses outside the arena.
 #[must_use]
-pub const fn arena_place(address: u64) -> u32 {
+pub const fn arena_device(address: u64) -> DeviceIndex {
     if in_arena(address) { ((address - ARENA_BASE) / (ARENA_BYTES / DEVICES as u64)) as u32 } else { 0 }
 }
 
@@ -208,9 +211,9 @@ mod tests {
             )
         };
         const { assert!(ARENA_BASE + ARENA_BYTES <= WINDOW_BASE) };
-        for place in 0..DEVICES as u32 {
-            let part = arena_window(place);
-            assert_eq!((arena_place(part.start), arena_place(part.end - 1), in_arena(part.end - 1)), (place, place, true));
+        for device in 0..DEVICES as u32 {
+            let part = arena_window(device);
+            assert_eq!((arena_device(part.start), arena_device(part.end - 1), in_arena(part.end - 1)), (device, device, true));
         }
         assert!(window_address(WINDOWS - 1) + WINDOW_BYTES <= 0x5000_0000_0000, "below where programs are mapped");
     }

@@ -374,6 +374,22 @@ mod tests {
         LaunchShape { grid, block, ..LaunchShape::default() }
     }
 
+    /// A device that says nothing of itself counts as one of compute capability 7.5 with the least
+    /// that such devices have.
+    #[test]
+    fn what_a_device_does_not_say_is_the_least_that_there_is() {
+        let least = LaunchLimits::from_attributes(|_| None);
+        assert_eq!((least.block, least.threads_per_block, least.warp), ([1024, 1024, 64], 1024, 32));
+        assert_eq!(least.grid, [i32::MAX as u32, 65535, 65535]);
+        let ask = |shared| check(&kernel(), u32::MAX, &least, 1, &LaunchShape { shared, ..shape([1; 3], [32, 1, 1]) });
+        assert_eq!((ask(48 << 10), ask((48 << 10) + 1)), (Ok(()), Err(result::INVALID_VALUE)));
+        let small = FunctionInfo { registers: 16, ..kernel() };
+        assert_eq!(least.blocks_per_sm(&small, 32, 0), 16, "block slots");
+        assert_eq!(least.blocks_per_sm(&small, 512, 0), 2, "threads");
+        assert_eq!(least.blocks_per_sm(&small, 32, 32 << 10), 2, "64 KiB of shared memory");
+        assert_eq!(least.blocks_per_sm(&FunctionInfo { registers: 64, ..kernel() }, 1024, 0), 1, "registers");
+    }
+
     #[test]
     fn dimensions_are_checked_one_by_one_and_as_a_product() {
         let verdict = |grid, block| check(&kernel(), 49152, &h200(), 132, &shape(grid, block));

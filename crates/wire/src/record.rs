@@ -96,6 +96,14 @@ pub enum DecodeError {
         /// Bytes that there are.
         available: usize,
     },
+    /// The record ends within the fields of its operation.
+    #[error("a record of {bytes} bytes ends before byte {needed}, where a field of its operation ends")]
+    Short {
+        /// Bytes of the record.
+        bytes: usize,
+        /// Bytes up to the end of the field that is cut.
+        needed: usize,
+    },
     /// No operation of this version has this number.
     #[error("unknown operation {0}; client and service must be of the same cumux version")]
     Operation(u32),

@@ -2,7 +2,9 @@
 //! impossible.
 
 use cumux_wire::layout::{ANSWERS, EVENTS, STREAMS};
-use cumux_wire::record::{CopyExtent, DecodeError, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, length, pad};
+use cumux_wire::record::{
+    CopyExtent, DecodeError, HEADER_BYTES, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, length, pad,
+};
 use proptest::prelude::*;
 
 fn op() -> impl Strategy<Value = Op> {
@@ -133,6 +135,20 @@ fn impossible_fields_are_named() {
     let copy = Op::linear_copy(u64::MAX - 3, 0, 8);
     encode(&Header { stream: 0, answer: NO_ANSWER, seq: 1, request: 0 }, &copy, &mut bytes);
     assert_eq!(decode(&bytes), Err(DecodeError::Field("copy extent")));
+}
+
+/// The error says at which byte the field would have ended that is not there.
+#[test]
+fn a_record_that_ends_within_its_fields_is_too_short() {
+    let mut bytes = Vec::new();
+    let op = Op::Wait { stream: 5, seq: 9 };
+    encode(&Header { stream: 0, answer: NO_ANSWER, seq: 1, request: 0 }, &op, &mut bytes);
+    let whole = bytes.len();
+    bytes.truncate(whole - 8);
+    bytes[..4].copy_from_slice(&(whole as u32 - 8).to_le_bytes());
+    let refused = decode(&bytes).unwrap_err();
+    assert_eq!(refused, DecodeError::Short { bytes: whole - 8, needed: HEADER_BYTES + 4 + 8 });
+    assert_eq!(refused.to_string(), format!("a record of {} bytes ends before byte {}, where a field of its operation ends", whole - 8, HEADER_BYTES + 12));
 }
 
 /// A pad is what an encoded pad begins with, and its length is read back.

@@ -1,7 +1,7 @@
 //! A client's side of a session, as honest or not as its user wants.
 
 use cumux_executor::fuzzing::Bench;
-use cumux_ring::client::Client;
+use cumux_ring::client::RingClient;
 use cumux_ring::create;
 use cumux_ring::file::Mapping;
 use cumux_ring::memory::{Memory as _, Ordering};
@@ -18,7 +18,7 @@ pub const LIMIT: u64 = 64 << 20;
 pub struct Guest {
     pub id: u32,
     files: [OwnedFd; 7],
-    pub client: Client,
+    pub client: RingClient,
     pub ring: Mapping,
     pub page: Mapping,
     pub head: u64,
@@ -47,7 +47,7 @@ impl Guest {
             // In place of a handle of its process.
             counter(),
         ];
-        let client = Client::map(&files[0], &files[1], counter()).expect("our own files");
+        let client = RingClient::map(&files[0], &files[1], counter()).expect("our own files");
         let ring = Mapping::of(&files[0], ring::BYTES).expect("our own file");
         let page = Mapping::of(&files[1], page::BYTES).expect("our own file");
         Self { id, files, client, ring, page, head: 0, requests: 0 }

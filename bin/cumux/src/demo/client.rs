@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 /// The line by which an example reports that its endless kernel runs.
 const RUNNING: &str = "kernel running";
 
-pub struct Client {
+pub struct DemoProgram {
     pub role: Role,
     /// The server's counts.
     pub status: ClientStatus,
@@ -26,7 +26,7 @@ pub struct Client {
     killed: bool,
 }
 
-impl Client {
+impl DemoProgram {
     pub fn start(role: &Role, folder: &Path, pipe: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(&role.program);
         command.args(&role.arguments).env(PIPE_VARIABLE, pipe).env(library::VARIABLE, library::path_with(folder));
@@ -109,7 +109,7 @@ impl Client {
 }
 
 /// A demo that ends early leaves no program behind.
-impl Drop for Client {
+impl Drop for DemoProgram {
     fn drop(&mut self) {
         if self.end.is_none() {
             let _ = self.child.kill();

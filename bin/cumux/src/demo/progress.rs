@@ -1,7 +1,7 @@
 //! The display while the demo runs: one moving line a program on a terminal, plain lines elsewhere.
 //! All of it on standard error.
 
-use super::client::Client;
+use super::client::DemoProgram;
 use crate::say;
 use crate::status::{bytes, duration};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -28,7 +28,7 @@ impl Progress {
         say::complain(format_args!("cumux: {text}"));
     }
 
-    pub fn begin(&mut self, clients: &[Client]) {
+    pub fn begin(&mut self, clients: &[DemoProgram]) {
         self.told = vec![String::new(); clients.len()];
         if !self.terminal {
             return;
@@ -44,7 +44,7 @@ impl Progress {
         }
     }
 
-    pub fn show(&mut self, clients: &[Client]) {
+    pub fn show(&mut self, clients: &[DemoProgram]) {
         for (at, client) in clients.iter().enumerate() {
             let (kernels, time) = (client.status.kernels, duration(client.status.gpu_ns));
             match self.rows.get(at) {

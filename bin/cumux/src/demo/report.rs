@@ -1,6 +1,6 @@
 //! The demo's results: a table, or the same as one JSON document.
 
-use super::client::Client;
+use super::client::DemoProgram;
 use super::role::Fate;
 use crate::status::{bytes, duration};
 use comfy_table::{CellAlignment, Table, presets};
@@ -37,8 +37,8 @@ pub struct Line {
 }
 
 impl Report {
-    pub fn new(device: &str, notes: Vec<String>, clients: &[Client], servers: &[ServerStatus], seconds: f64) -> Self {
-        let line = |client: &Client| Line {
+    pub fn new(device: &str, notes: Vec<String>, clients: &[DemoProgram], servers: &[ServerStatus], seconds: f64) -> Self {
+        let line = |client: &DemoProgram| Line {
             client: client.role.name.to_owned(),
             pid: client.pid(),
             innocent: client.role.fate == Fate::Innocent,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How long nothing has been completed before the driver is asked whether anything runs.
-const QUIET_BEFORE_ASKING: Duration = Duration::from_millis(100);
+const QUIET_BEFORE_ASKING: Duration = Duration::from_millis(200);
 /// How long the core dump is waited for where the streams tell who the culprit is.
 const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
 

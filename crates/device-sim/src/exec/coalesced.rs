@@ -493,3 +493,53 @@ impl<const OWN: bool> CoalescedAccess<'_, OWN> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The shape of 64-bit addresses and of the same as 32-bit addresses.
+    fn both_shapes(at: [u64; LANES], mask: u32, step: u64) -> AddressShape {
+        let wide = AddressShape::of_addresses(&PerLane(at), mask, step);
+        let short = AddressShape::of_short_addresses(&PerLane(at.map(|at| at as u32)), mask, step);
+        assert_eq!((wide.low, wide.high, wide.any, wide.pattern), (short.low, short.high, short.any, short.pattern), "{at:?} {mask:#x} {step}");
+        wide
+    }
+
+    fn lanes(f: impl Fn(u64) -> u64) -> [u64; LANES] {
+        std::array::from_fn(|lane| f(lane as u64))
+    }
+
+    #[test]
+    fn rows_and_single_addresses_are_recognised() {
+        for step in [1, 2, 4, 8, 16, 32] {
+            for mask in [u32::MAX, 1, 0x8000_0000, 0xf0f0, 0x8000_0001] {
+                let (first, last) = (u64::from(mask.trailing_zeros()), u64::from(31 - mask.leading_zeros()));
+                // Lanes outside of the mask may have any address.
+                let on = |lane: u64, at: u64| if mask >> lane & 1 == 0 { 0xdead } else { at };
+                let row = both_shapes(lanes(|lane: u64| on(lane, 0x1000 + step * lane)), mask, step);
+                assert_eq!((row.low, row.high), (0x1000 + step * first, 0x1000 + step * last), "{mask:#x} {step}");
+                assert_eq!(row.pattern, if first == last { Pattern::Broadcast } else { Pattern::Contiguous }, "{mask:#x} {step}");
+                assert_eq!(row.any & (step - 1), 0, "it is aligned");
+                let one = both_shapes(lanes(|lane| on(lane, 0x1230)), mask, step);
+                assert_eq!((one.low, one.high, one.any, one.pattern), (0x1230, 0x1230, 0x1230, Pattern::Broadcast));
+            }
+        }
+    }
+
+    #[test]
+    fn other_addresses_are_scattered() {
+        let shape = |f: &dyn Fn(u64) -> u64| both_shapes(lanes(f), u32::MAX, 4);
+        let others: [&dyn Fn(u64) -> u64; 4] =
+            [&|lane: u64| 0x1000 + 8 * lane, &|lane: u64| 0x1000 + 2 * lane, &|lane: u64| 0x2000 - 4 * lane, &|lane: u64| 0x1000 + 4 * (lane ^ 1)];
+        for f in others {
+            let found = shape(f);
+            let all = lanes(f);
+            let wanted = (all.iter().min().copied(), all.iter().max().copied(), all.iter().fold(0, |any, at| any | at));
+            assert_eq!((Some(found.low), Some(found.high), found.any, found.pattern), (wanted.0, wanted.1, wanted.2, Pattern::Scattered));
+        }
+        // The outermost lanes are as in a row, and one in the middle is not.
+        let bent = shape(&|lane: u64| 0x1000 + 4 * lane + u64::from(lane == 7));
+        assert_eq!((bent.pattern, bent.any & 3), (Pattern::Scattered, 1), "and one is not aligned");
+    }
+}

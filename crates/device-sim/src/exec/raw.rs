@@ -95,3 +95,16 @@ fn load_order(order: Order) -> Ordering {
 fn store_order(order: Order) -> Ordering {
     if order == Order::Release { Ordering::Release } else { Ordering::Relaxed }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No test on x86 can tell an ordered access from a plain one by what it reads.
+    #[test]
+    fn ordered_accesses_are_ordered() {
+        let orders = [Order::Relaxed, Order::Acquire, Order::Release];
+        assert_eq!(orders.map(load_order), [Ordering::Relaxed, Ordering::Acquire, Ordering::Relaxed]);
+        assert_eq!(orders.map(store_order), [Ordering::Relaxed, Ordering::Relaxed, Ordering::Release]);
+    }
+}

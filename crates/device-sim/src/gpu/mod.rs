@@ -18,11 +18,11 @@ use parking_lot::Mutex;
 use crate::memory::client::ClientMemory;
 use crate::ordinals::Ordinal;
 use crate::program::Program;
-use crate::schedule::{Card, DevicePhase};
+use crate::schedule::{DevicePhase, SoftwareCard};
 
 /// One software GPU. Dropping it stops all work without further reports.
 pub struct SoftwareGpu {
-    card: Arc<Card>,
+    card: Arc<SoftwareCard>,
     /// Held for its drop: the number is free again then.
     _ordinal: Ordinal,
     workers: Vec<JoinHandle<()>>,
@@ -51,7 +51,7 @@ impl Drop for SoftwareGpu {
 }
 
 impl SoftwareGpu {
-    pub(crate) fn new(card: Arc<Card>, ordinal: Ordinal) -> Self {
+    pub(crate) fn new(card: Arc<SoftwareCard>, ordinal: Ordinal) -> Self {
         SoftwareGpu { card, _ordinal: ordinal, workers: Vec::new(), preloaded: Mutex::default() }
     }
 

@@ -9,7 +9,7 @@ use super::registers::{self, Class};
 use crate::program::code::{Code, Inst, Op, Origin, PredicateHow, PredicateOp, Special};
 use crate::program::window;
 use crate::simd::alu::{Alu, AluFunction};
-use crate::simd::lanes::{CONSTANT, NO_SLOT, PerLane32, PerLane64, Slot};
+use crate::simd::lanes::{CONSTANT, NO_SLOT, PerLane32, PerLane64, RegisterSlot};
 use crate::simd::{alu, ops};
 use cumux_ptx::ast::{Body as Tree, FuncId, Instruction, LabelId, Modifier, Operand, RegId, ScalarType, SpecialReg, SymbolRef, Word};
 use std::collections::HashMap;
@@ -28,17 +28,17 @@ pub(super) struct Lowerer<'a> {
     pub function: FuncId,
     pub own: &'a FunctionPlan,
     pub tree: &'a Tree,
-    slots: Vec<(Class, Slot)>,
+    slots: Vec<(Class, RegisterSlot)>,
     next32: u32,
     next64: u32,
     next_p: u32,
     most: [u32; 3],
     base: [u32; 3],
-    constants32: HashMap<u32, Slot>,
-    constants64: HashMap<u64, Slot>,
-    symbols: HashMap<(u32, i64), Slot>,
+    constants32: HashMap<u32, RegisterSlot>,
+    constants64: HashMap<u64, RegisterSlot>,
+    symbols: HashMap<(u32, i64), RegisterSlot>,
     out: Code,
-    guard: Slot,
+    guard: RegisterSlot,
     negated: bool,
     pub insts: &'a mut Vec<Inst>,
     pub origins: &'a mut Vec<Origin>,
@@ -47,7 +47,7 @@ pub(super) struct Lowerer<'a> {
     pub fixups: Vec<(usize, LabelId)>,
     pub table_fixups: Vec<(usize, Vec<LabelId>)>,
     /// Predicate that holds the condition code of the carry instructions.
-    pub carry: Slot,
+    pub carry: RegisterSlot,
 }
 
 impl<'a> Lowerer<'a> {
@@ -78,7 +78,7 @@ impl<'a> Lowerer<'a> {
             carry: NO_SLOT,
         };
         // The condition code lives from one instruction to another.
-        it.carry = it.next_p as Slot;
+        it.carry = it.next_p as RegisterSlot;
         it.base[2] += 1;
         it.next_p += 1;
         it.most[2] = it.next_p;
@@ -132,18 +132,18 @@ impl<'a> Lowerer<'a> {
     }
 
     /// The slot of a register.
-    pub fn slot_of(&self, register: RegId) -> Slot {
+    pub fn slot_of(&self, register: RegId) -> RegisterSlot {
         self.slots[register.index()].1
     }
 
     /// The slot of a register, which must be of this bank.
-    pub fn expect_register(&self, register: RegId, class: Class) -> Lowered<Slot> {
+    pub fn expect_register(&self, register: RegId, class: Class) -> Lowered<RegisterSlot> {
         let (has, slot) = self.slots[register.index()];
         if has == class { Ok(slot) } else { reject(format!("register {} has the wrong width here", self.tree.register(register).name)) }
     }
 
     /// A slot that is free until the next PTX instruction.
-    fn new_temporary(&mut self, class: usize) -> Slot {
+    fn new_temporary(&mut self, class: usize) -> RegisterSlot {
         let next = match class {
             0 => &mut self.next32,
             1 => &mut self.next64,
@@ -152,57 +152,57 @@ impl<'a> Lowerer<'a> {
         let slot = *next;
         *next += 1;
         self.most[class] = self.most[class].max(*next);
-        slot as Slot
+        slot as RegisterSlot
     }
 
-    pub fn new_temporary32(&mut self) -> Slot {
+    pub fn new_temporary32(&mut self) -> RegisterSlot {
         self.new_temporary(0)
     }
 
-    pub fn new_temporary64(&mut self) -> Slot {
+    pub fn new_temporary64(&mut self) -> RegisterSlot {
         self.new_temporary(1)
     }
 
-    pub fn new_temporary_p(&mut self) -> Slot {
+    pub fn new_temporary_p(&mut self) -> RegisterSlot {
         self.new_temporary(2)
     }
 
     // ---- constants
 
     /// The slot of a constant.
-    pub fn intern_constant32(&mut self, value: u32) -> Slot {
+    pub fn intern_constant32(&mut self, value: u32) -> RegisterSlot {
         let constants = &mut self.out.constants32;
         *self.constants32.entry(value).or_insert_with(|| {
             constants.push(PerLane32::splat(value));
-            CONSTANT | (constants.len() - 1) as Slot
+            CONSTANT | (constants.len() - 1) as RegisterSlot
         })
     }
 
     /// The slot of a constant.
-    pub fn intern_constant64(&mut self, value: u64) -> Slot {
+    pub fn intern_constant64(&mut self, value: u64) -> RegisterSlot {
         let constants = &mut self.out.constants64;
         *self.constants64.entry(value).or_insert_with(|| {
             constants.push(PerLane64::splat(value));
-            CONSTANT | (constants.len() - 1) as Slot
+            CONSTANT | (constants.len() - 1) as RegisterSlot
         })
     }
 
     /// The slot of the address of a variable of the module, which is known when the program is
     /// linked.
-    pub fn intern_variable(&mut self, variable: u32, addend: i64) -> Slot {
+    pub fn intern_variable(&mut self, variable: u32, addend: i64) -> RegisterSlot {
         let out = &mut self.out;
         *self.symbols.entry((variable, addend)).or_insert_with(|| {
             out.constants64.push(PerLane64::splat(0));
             let at = (out.constants64.len() - 1) as u32;
             out.symbols.push((at, variable, addend));
-            CONSTANT | at as Slot
+            CONSTANT | at as RegisterSlot
         })
     }
 
     // ---- operands
 
     /// A source in a 32-bit slot.
-    pub fn lower_source32(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+    pub fn lower_source32(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<RegisterSlot> {
         match operand {
             Operand::Reg(register) => match self.slots[register.index()] {
                 (Class::Narrow, slot) => Ok(slot),
@@ -256,7 +256,7 @@ impl<'a> Lowerer<'a> {
     }
 
     /// A source in a 64-bit slot.
-    pub fn lower_source64(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+    pub fn lower_source64(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<RegisterSlot> {
         match operand {
             Operand::Reg(register) => match self.slots[register.index()] {
                 (Class::Wide | Class::Double, slot) => Ok(slot),
@@ -281,7 +281,7 @@ impl<'a> Lowerer<'a> {
     }
 
     /// The address of a name in its own state space, as a 64-bit value.
-    pub fn lower_address_value(&mut self, symbol: SymbolRef, offset: i64) -> Lowered<Slot> {
+    pub fn lower_address_value(&mut self, symbol: SymbolRef, offset: i64) -> Lowered<RegisterSlot> {
         if let Some(at) = self.own.shared_offset(self.plan, symbol) {
             return Ok(match at {
                 Some(at) => self.intern_constant64(u64::from(at).wrapping_add_signed(offset)),
@@ -320,12 +320,12 @@ impl<'a> Lowerer<'a> {
     }
 
     /// A source in the bank of its type.
-    pub fn lower_source(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+    pub fn lower_source(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<RegisterSlot> {
         if ty.bits() > 32 { self.lower_source64(operand, ty) } else { self.lower_source32(operand, ty) }
     }
 
     /// A predicate source, and true if it is negated.
-    pub fn lower_predicate(&mut self, operand: &Operand) -> Lowered<(Slot, bool)> {
+    pub fn lower_predicate(&mut self, operand: &Operand) -> Lowered<(RegisterSlot, bool)> {
         match operand {
             Operand::Reg(register) => Ok((self.expect_register(*register, Class::Predicate)?, false)),
             Operand::NotReg(register) => Ok((self.expect_register(*register, Class::Predicate)?, true)),
@@ -340,7 +340,7 @@ impl<'a> Lowerer<'a> {
     }
 
     /// A predicate source that cannot be negated.
-    pub fn lower_plain_predicate(&mut self, operand: &Operand) -> Lowered<Slot> {
+    pub fn lower_plain_predicate(&mut self, operand: &Operand) -> Lowered<RegisterSlot> {
         let (slot, negated) = self.lower_predicate(operand)?;
         if !negated {
             return Ok(slot);
@@ -351,7 +351,7 @@ impl<'a> Lowerer<'a> {
     }
 
     /// A predicate destination; [`NO_SLOT`] for `_`.
-    pub fn lower_predicate_target(&mut self, operand: &Operand) -> Lowered<Slot> {
+    pub fn lower_predicate_target(&mut self, operand: &Operand) -> Lowered<RegisterSlot> {
         match operand {
             Operand::Reg(register) => self.expect_register(*register, Class::Predicate),
             Operand::Sink => Ok(NO_SLOT),
@@ -360,7 +360,7 @@ impl<'a> Lowerer<'a> {
     }
 
     /// A destination in a 32-bit slot.
-    pub fn lower_target32(&mut self, operand: &Operand) -> Lowered<Slot> {
+    pub fn lower_target32(&mut self, operand: &Operand) -> Lowered<RegisterSlot> {
         match operand {
             Operand::Reg(register) => self.expect_register(*register, Class::Narrow),
             Operand::Sink => Ok(self.new_temporary32()),
@@ -369,7 +369,7 @@ impl<'a> Lowerer<'a> {
     }
 
     /// A destination in a 64-bit slot.
-    pub fn lower_target64(&mut self, operand: &Operand) -> Lowered<Slot> {
+    pub fn lower_target64(&mut self, operand: &Operand) -> Lowered<RegisterSlot> {
         match operand {
             Operand::Reg(register) if self.class_of(*register) == Class::Double => Ok(self.slot_of(*register)),
             Operand::Reg(register) => self.expect_register(*register, Class::Wide),
@@ -379,7 +379,7 @@ impl<'a> Lowerer<'a> {
     }
 
     /// A destination in the bank of its type.
-    pub fn lower_target(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+    pub fn lower_target(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<RegisterSlot> {
         if ty.bits() > 32 { self.lower_target64(operand) } else { self.lower_target32(operand) }
     }
 

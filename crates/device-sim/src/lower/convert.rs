@@ -8,7 +8,7 @@ use super::registers::Class;
 use crate::program::code::Op;
 use crate::program::window;
 use crate::simd::alu::{self, Alu, AluFunction};
-use crate::simd::lanes::Slot;
+use crate::simd::lanes::RegisterSlot;
 use crate::simd::ops::convert::{
     ConversionSpec, Cut, FromInt, Integral, NumberKind, PACK_BRAIN, PACK_MODE, PACK_RELU, PackTwo, Resize, ToInt, described_conversion,
 };
@@ -266,13 +266,13 @@ pub(super) fn lower_mov(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 }
 
 /// Copies a slot.
-pub(super) fn move_slot(lowerer: &mut Lowerer<'_>, d: Slot, a: Slot, wide: bool) {
+pub(super) fn move_slot(lowerer: &mut Lowerer<'_>, d: RegisterSlot, a: RegisterSlot, wide: bool) {
     let f = if wide { alu::op1::<integer::Move<u64>>() } else { alu::op1::<integer::Move<u32>>() };
     lowerer.emit_alu(Alu { d, a, ..Alu::new(f) });
 }
 
 /// Copies a slot to a temporary.
-fn copy_to_temporary(lowerer: &mut Lowerer<'_>, a: Slot, wide: bool) -> Slot {
+fn copy_to_temporary(lowerer: &mut Lowerer<'_>, a: RegisterSlot, wide: bool) -> RegisterSlot {
     let d = if wide { lowerer.new_temporary64() } else { lowerer.new_temporary32() };
     move_slot(lowerer, d, a, wide);
     d

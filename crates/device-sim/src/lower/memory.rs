@@ -5,7 +5,7 @@ use super::body::{Lowerer, exact_operands, first_type};
 use super::error::{Lowered, Trouble, reject};
 use super::registers::Class;
 use crate::program::code::{AtomicHow, AtomicOp, Base, MbarrierKind, MbarrierOp, MemoryOp, Op, Order, Space};
-use crate::simd::lanes::{NO_SLOT, Slot};
+use crate::simd::lanes::{NO_SLOT, RegisterSlot};
 use cumux_ptx::ast::{
     AddressBase, FunctionKind, Instruction, MemoryOrder, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T, StateSpace, SymbolRef, Word,
 };
@@ -263,7 +263,7 @@ fn lower_atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         _ => NO_SLOT,
     };
     let a = lowerer.lower_source(a, ty)?;
-    let b: Slot = match (op, rest.first()) {
+    let b: RegisterSlot = match (op, rest.first()) {
         (ReduceOp::Cas, Some(b)) => lowerer.lower_source(b, ty)?,
         (ReduceOp::Cas, None) => return reject("operands are missing"),
         _ => NO_SLOT,

@@ -7,7 +7,7 @@
 //! register that an instruction reads and one that it writes never share a slot, because the
 //! instruction may become several, of which a later one reads after the first has written.
 
-use crate::simd::lanes::Slot;
+use crate::simd::lanes::RegisterSlot;
 use cumux_ptx::ast::{AddressBase, Body, CallTarget, Function, Instruction, Modifier, Opcode as O, Operand, RegId, ScalarType, Word};
 
 /// The bank of a register.
@@ -42,7 +42,7 @@ impl Class {
 
 /// The slot of each register.
 pub(super) struct Allocation {
-    pub slots: Vec<(Class, Slot)>,
+    pub slots: Vec<(Class, RegisterSlot)>,
     /// Slots used of each bank: 32 bits, 64 bits, predicates.
     pub used: [u32; 3],
 }
@@ -243,15 +243,15 @@ fn live_ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)
 pub(super) fn allocate_registers(function: &Function, body: &Body) -> Allocation {
     let classes: Vec<Class> = body.registers.iter().map(|register| Class::of(register.ty)).collect();
     let mut used = [0u32; 3];
-    let mut slots: Vec<(Class, Slot)> = classes.iter().map(|class| (*class, 0)).collect();
+    let mut slots: Vec<(Class, RegisterSlot)> = classes.iter().map(|class| (*class, 0)).collect();
     // Pairs are rare, so they keep their slots.
     for (n, _) in classes.iter().enumerate().filter(|(_, class)| **class == Class::Double) {
-        slots[n].1 = used[1] as Slot;
+        slots[n].1 = used[1] as RegisterSlot;
         used[1] += 2;
     }
     let Some(ranges) = live_ranges(function, body) else {
         for (n, class) in classes.iter().enumerate().filter(|(_, class)| **class != Class::Double) {
-            slots[n].1 = used[class.bank()] as Slot;
+            slots[n].1 = used[class.bank()] as RegisterSlot;
             used[class.bank()] += 1;
         }
         return Allocation { slots, used };
@@ -282,7 +282,7 @@ pub(super) fn allocate_registers(function: &Function, body: &Body) -> Allocation
                 used[bank] - 1
             }
         };
-        slots[n].1 = slot as Slot;
+        slots[n].1 = slot as RegisterSlot;
         active[bank].push(Reverse((to, slot)));
     }
     Allocation { slots, used }

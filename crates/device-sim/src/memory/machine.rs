@@ -76,11 +76,11 @@ impl Budget {
         state.limit().saturating_sub(state.used.saturating_sub(own))
     }
 
-    /// Takes bytes for a new extent.
+    /// Reserves bytes for a new extent.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] when they are not there.
-    pub(crate) fn take(&self, bytes: u64) -> Result<(), DeviceError> {
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         let limit = state.limit();
         if state.used.checked_add(bytes).is_none_or(|sum| sum > limit) {
@@ -93,7 +93,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes bytes for an extent that a predecessor made, whatever there is. `resident`: what it
+    /// Counts bytes of an extent that a predecessor made, whatever there is. `resident`: what it
     /// holds of the machine's memory already.
     pub(crate) fn inherit(&self, bytes: u64, resident: u64) {
         let mut state = self.state.lock();
@@ -104,7 +104,7 @@ impl Budget {
         state.used = state.used.saturating_add(bytes);
     }
 
-    pub(crate) fn give_back(&self, bytes: u64) {
+    pub(crate) fn release(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.used = state.used.saturating_sub(bytes);
     }
@@ -245,14 +245,14 @@ mod tests {
     #[test]
     fn a_budget_is_shared_and_what_is_inherited_is_not_refused() {
         let budget = Budget::new(Some(100));
-        budget.take(60).unwrap();
+        budget.reserve(60).unwrap();
         assert_eq!((budget.within_reach(60), budget.within_reach(0)), (100, 40));
-        let text = budget.take(41).unwrap_err().to_string();
+        let text = budget.reserve(41).unwrap_err().to_string();
         assert!(text.contains("41 bytes wanted, and 60 of the 100") && text.contains(VARIABLE), "{text}");
         budget.inherit(70, 70);
-        assert_eq!((budget.within_reach(70), budget.take(1).is_err()), (40, true), "a given number stays what it is");
-        budget.give_back(70);
-        budget.take(40).unwrap();
+        assert_eq!((budget.within_reach(70), budget.reserve(1).is_err()), (40, true), "a given number stays what it is");
+        budget.release(70);
+        budget.reserve(40).unwrap();
         let measured = Budget { state: Mutex::new(State { limit: Limit::Measured(100), used: 0 }) };
         measured.inherit(80, 30);
         assert_eq!(measured.within_reach(80), 130, "what it holds was not available any more");

@@ -63,7 +63,7 @@ impl Mappings {
     /// Takes an extent of `bytes` off both counts.
     fn uncount(&mut self, bytes: u64) {
         self.used -= bytes;
-        self.machine.give_back(bytes);
+        self.machine.release(bytes);
     }
 
     /// Creates an extent.
@@ -78,9 +78,9 @@ impl Mappings {
         if bytes > self.total - self.used.min(self.total) {
             return Err(DeviceError::OutOfMemory(format!("{bytes} bytes wanted, {} of {} in use", self.used, self.total)));
         }
-        self.machine.take(bytes)?;
+        self.machine.reserve(bytes)?;
         let made = files::create("cumux-extent", bytes).and_then(|file| files::check(file.as_fd(), 0, bytes).map(|(identity, _)| (file, identity)));
-        let (file, identity) = made.inspect_err(|_| self.machine.give_back(bytes))?;
+        let (file, identity) = made.inspect_err(|_| self.machine.release(bytes))?;
         self.used += bytes;
         // The inode of an extent that was never mapped and whose file is gone may belong to a new
         // file.
@@ -199,7 +199,7 @@ impl Mappings {
 
 impl Drop for Mappings {
     fn drop(&mut self) {
-        self.machine.give_back(self.used);
+        self.machine.release(self.used);
     }
 }
 

@@ -338,6 +338,15 @@ mod tests {
         assert_eq!((memory_clock("sim:a100"), memory_clock("sim:a100-80")), (1_215_000, 1_593_000));
     }
 
+    /// As their drivers report it: the board's memory less 2 to 5 %.
+    #[test]
+    fn every_card_is_listed_and_has_its_memory() {
+        let gigabytes: Vec<(&str, u64)> = crate::names().map(|id| (id, facts(id, 0).unwrap().memory >> 30)).collect();
+        assert_eq!(gigabytes, [("sim:h200", 139), ("sim:a100-80", 79), ("sim:a100", 39), ("sim:l4", 21), ("sim:t4", 14), ("sim:b300", 268)]);
+        let unknown = facts("sim:h300", 0).unwrap_err().to_string();
+        assert!(crate::names().all(|id| unknown.contains(id)), "{unknown}");
+    }
+
     #[test]
     fn localities_are_devices_of_their_own_on_one_card() {
         assert!(localities("sim:h200").is_empty());

@@ -5,13 +5,13 @@
 //! inside the code; the last instruction of a function never falls through.
 
 use crate::simd::alu::Alu;
-use crate::simd::lanes::{PerLane32, PerLane64, Slot};
+use crate::simd::lanes::{PerLane32, PerLane64, RegisterSlot};
 
 /// An instruction of a warp.
 #[derive(Debug, Clone)]
 pub struct Inst {
     /// The predicate whose lanes execute the instruction; [`NO_SLOT`] for all lanes.
-    pub guard: Slot,
+    pub guard: RegisterSlot,
     /// Lanes whose guard is false execute it instead.
     pub negated: bool,
     /// What it does.
@@ -25,17 +25,17 @@ pub enum Op {
     /// Logic of predicates.
     Predicate(PredicateOp),
     /// Reads a special register.
-    Special { d: Slot, what: Special },
+    Special { d: RegisterSlot, what: Special },
     /// The address of byte `offset` of the frame in local memory; 64 bits if `wide`.
-    Frame { d: Slot, offset: u32, wide: bool },
+    Frame { d: RegisterSlot, offset: u32, wide: bool },
     /// `bra`: the index of an instruction.
     Branch(u32),
     /// `brx.idx`: the index of a table in [`Program::tables`](super::Program::tables).
-    BranchTable { index: Slot, table: u32 },
+    BranchTable { index: RegisterSlot, table: u32 },
     /// Calls the function of this index.
     Call(u32),
     /// Calls through a function pointer.
-    CallIndirect { target: Slot, returns_to: u32 },
+    CallIndirect { target: RegisterSlot, returns_to: u32 },
     /// Calls a function that the device provides.
     Intrinsic(Box<Intrinsic>),
     /// `ret`.
@@ -57,9 +57,9 @@ pub enum Op {
     /// What needs other lanes of the warp.
     Warp(Box<WarpOp>),
     /// `activemask`.
-    Activemask { d: Slot },
+    Activemask { d: RegisterSlot },
     /// `isspacep`.
-    IsSpace { d: Slot, a: Slot, wide: bool, space: Space },
+    IsSpace { d: RegisterSlot, a: RegisterSlot, wide: bool, space: Space },
     /// `membar` and `fence`.
     Fence,
     /// `nanosleep`: lets other warps run.
@@ -76,9 +76,9 @@ pub enum Op {
 #[derive(Debug, Clone, Copy)]
 pub struct PredicateOp {
     pub how: PredicateHow,
-    pub d: Slot,
-    pub a: Slot,
-    pub b: Slot,
+    pub d: RegisterSlot,
+    pub a: RegisterSlot,
+    pub b: RegisterSlot,
 }
 
 /// How predicates are combined.
@@ -92,7 +92,7 @@ pub enum PredicateHow {
     False,
     True,
     /// `a` where this predicate is set, else `b`.
-    Select(Slot),
+    Select(RegisterSlot),
 }
 
 /// Special registers (PTX ISA, *Special registers*). The number is the component: x, y, z.
@@ -166,9 +166,9 @@ pub enum Base {
     /// The address is the offset alone.
     None,
     /// A 64-bit register.
-    Wide(Slot),
+    Wide(RegisterSlot),
     /// A 32-bit register.
-    Narrow(Slot),
+    Narrow(RegisterSlot),
 }
 
 /// Memory order (PTX ISA, *Memory Consistency Model*).
@@ -194,7 +194,7 @@ pub struct MemoryOp {
     /// The number of elements.
     pub count: u8,
     /// The registers of the elements.
-    pub data: [Slot; 8],
+    pub data: [RegisterSlot; 8],
     /// True if they are 64-bit registers.
     pub wide: bool,
     /// For loads: extend the sign to this many bits of the register; 0 extends with zeros.
@@ -248,11 +248,11 @@ pub struct AtomicOp {
     /// The operation.
     pub how: AtomicHow,
     /// The register of the old value; [`NO_SLOT`] for a reduction.
-    pub d: Slot,
+    pub d: RegisterSlot,
     /// The register of the operand; for a compare-and-swap, the value compared with.
-    pub a: Slot,
+    pub a: RegisterSlot,
     /// For a compare-and-swap: the new value.
-    pub b: Slot,
+    pub b: RegisterSlot,
 }
 
 /// What a barrier instruction does besides arriving.
@@ -276,13 +276,13 @@ pub struct BarrierOp {
     /// What it does.
     pub kind: BarrierKind,
     /// The register of the barrier's number.
-    pub id: Slot,
+    pub id: RegisterSlot,
     /// The register of the number of threads; [`NO_SLOT`] for the whole block.
-    pub threads: Slot,
+    pub threads: RegisterSlot,
     /// The register or predicate of the result.
-    pub d: Slot,
+    pub d: RegisterSlot,
     /// The predicate to combine.
-    pub source: Slot,
+    pub source: RegisterSlot,
     /// The predicate is negated first.
     pub source_negated: bool,
 }
@@ -330,17 +330,17 @@ pub struct WarpOp {
     /// What they do.
     pub kind: WarpKind,
     /// The register of the mask of lanes that must come; [`NO_SLOT`] for the lanes that are here.
-    pub members: Slot,
+    pub members: RegisterSlot,
     /// The register of the result.
-    pub d: Slot,
+    pub d: RegisterSlot,
     /// The predicate of the result.
-    pub p: Slot,
+    pub p: RegisterSlot,
     /// The first source.
-    pub a: Slot,
+    pub a: RegisterSlot,
     /// The second source.
-    pub b: Slot,
+    pub b: RegisterSlot,
     /// The third source.
-    pub c: Slot,
+    pub c: RegisterSlot,
     /// The source predicate is negated first.
     pub negated: bool,
 }
@@ -394,9 +394,9 @@ pub struct MbarrierOp {
     /// Added to the address.
     pub offset: i64,
     /// The register or predicate of the result.
-    pub d: Slot,
+    pub d: RegisterSlot,
     /// The register of the count, the state or the parity.
-    pub a: Slot,
+    pub a: RegisterSlot,
 }
 
 /// A function or a kernel.

@@ -6,14 +6,14 @@
 
 /// A part of the generic address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct GenericWindow {
     /// First address.
     pub start: u64,
     /// Length in bytes.
     pub bytes: u64,
 }
 
-impl Window {
+impl GenericWindow {
     /// True if the address lies in the window.
     #[inline(always)]
     #[must_use]
@@ -23,11 +23,11 @@ impl Window {
 }
 
 /// The block's shared memory. It is the lowest window: addresses below it are global.
-pub const SHARED: Window = Window { start: 0x0001_0100_0000_0000, bytes: 16 << 20 };
+pub const SHARED: GenericWindow = GenericWindow { start: 0x0001_0100_0000_0000, bytes: 16 << 20 };
 /// The thread's local memory.
-pub const LOCAL: Window = Window { start: 0x0001_0200_0000_0000, bytes: 1 << 30 };
+pub const LOCAL: GenericWindow = GenericWindow { start: 0x0001_0200_0000_0000, bytes: 1 << 30 };
 /// The kernel's parameters.
-pub const PARAM: Window = Window { start: 0x0001_0300_0000_0000, bytes: 1 << 16 };
+pub const PARAM: GenericWindow = GenericWindow { start: 0x0001_0300_0000_0000, bytes: 1 << 16 };
 
 /// Where the values of device function pointers begin.
 const FUNCTIONS: u64 = 0x0001_0400_0000_0000;

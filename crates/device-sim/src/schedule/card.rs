@@ -14,7 +14,7 @@ use crate::memory::maps::Mappings;
 use crate::models::Limits;
 
 /// One open card.
-pub(crate) struct Card {
+pub(crate) struct SoftwareCard {
     pub(crate) facts: DeviceFacts,
     pub(crate) limits: Limits,
     pub(crate) sink: Arc<dyn Sink>,
@@ -36,7 +36,7 @@ pub(crate) struct Card {
     pub(crate) delivered_reports: AtomicU64,
 }
 
-impl Card {
+impl SoftwareCard {
     /// Wakes a worker if there is something to do and one is asleep.
     pub(crate) fn wake_worker(&self, scheduler: &Scheduler) {
         if scheduler.idle_workers > 0 && scheduler.has_work() {

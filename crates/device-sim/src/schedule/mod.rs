@@ -13,7 +13,7 @@
 //!   memory and closing a client can wait for it.
 //! - After a report each worker yields once to the operating system before its next slice: a thread
 //!   that the report woke need not wait for the system's next tick.
-//! - Nobody polls: workers sleep on [`Card::work`] and are notified when something becomes
+//! - Nobody polls: workers sleep on [`SoftwareCard::work`] and are notified when something becomes
 //!   runnable.
 //!
 //! Fairness: each client and each task has a virtual time, raised by the time it used. The least
@@ -34,7 +34,7 @@ mod scheduler;
 mod stream;
 pub(crate) mod worker;
 
-pub(crate) use card::Card;
+pub(crate) use card::SoftwareCard;
 pub(crate) use client::{CardClient, ClientEnd, HostWindow, not_open};
 pub(crate) use partitions::SHARE;
 pub(crate) use scheduler::{DevicePhase, Scheduler};

@@ -85,9 +85,9 @@ pub(crate) struct Scheduler {
     /// What each worker runs.
     pub(super) workers: Vec<Option<RunningSlice>>,
     slices: u64,
-    /// Workers that sleep on [`super::card::Card::work`].
+    /// Workers that sleep on [`super::card::SoftwareCard::work`].
     pub(super) idle_workers: usize,
-    /// Threads that sleep on [`super::card::Card::settled`].
+    /// Threads that sleep on [`super::card::SoftwareCard::settled`].
     pub(super) waiting_threads: usize,
     pub(crate) phase: DevicePhase,
     /// How far the card's end has come, for a card that breaks at a fault.

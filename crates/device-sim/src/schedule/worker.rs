@@ -10,7 +10,7 @@ use cumux_abi::CUdevice_attribute;
 use cumux_device::{Channel, ClientId, Fault};
 use cumux_wire::result;
 
-use super::card::Card;
+use super::card::SoftwareCard;
 use super::client::{CardClient, ClientEnd, Task};
 use super::kernel::{ActiveBlock, Activity, Coupling, Piece, PlacedBlock, coordinates_of};
 use super::placement::Placement;
@@ -44,7 +44,7 @@ const NICE_STEP: i32 = 5;
 const MAX_NICE: i32 = 19;
 
 /// Runs until the device closes.
-pub(crate) fn run(card: &Card, number: usize) {
+pub(crate) fn run(card: &SoftwareCard, number: usize) {
     // On Linux this concerns the calling thread alone. If it fails everything is only slower.
     if let Ok(now) = rustix::process::getpriority_process(None) {
         let _ = rustix::process::setpriority_process(None, (now + NICE_STEP).min(MAX_NICE));
@@ -60,10 +60,11 @@ pub(crate) fn run(card: &Card, number: usize) {
 }
 
 struct Worker<'a> {
-    card: &'a Card,
+    card: &'a SoftwareCard,
     number: usize,
     memory: WorkerMemory,
-    /// [`Card::delivered_reports`] when the worker last yielded to the threads that reports woke.
+    /// [`SoftwareCard::delivered_reports`] when the worker last yielded to the threads that reports
+    /// woke.
     reports_seen: u64,
     spare: Vec<Block>,
     #[expect(clippy::vec_box, reason = "they move in and out of blocks by pointer")]
@@ -272,7 +273,7 @@ impl Worker<'_> {
 
 /// Puts what a worker returns back into the kernel. Gives the watchdog's fault if the kernel has
 /// run for too long.
-fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResult, ns: u64, card: &Card) -> Option<Fault> {
+fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResult, ns: u64, card: &SoftwareCard) -> Option<Fault> {
     let running = client.tasks.get_mut(&slice.task)?;
     let Task::Kernel(kernel) = &mut running.task else { return None };
     kernel.running -= 1;
@@ -309,7 +310,7 @@ fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResu
 
 /// What kernels ask for besides memory. Text is gathered for a slice.
 struct SliceServices<'a> {
-    card: &'a Card,
+    card: &'a SoftwareCard,
     client: ClientId,
     memory: &'a ClientMemory,
     /// By channel.

@@ -9,7 +9,7 @@
 // Several arrays and masks are indexed by the same lane.
 #![allow(clippy::needless_range_loop)]
 
-use super::lanes::{LANES, NO_SLOT, PerLane, RegisterType, Slot, WarpRegisters};
+use super::lanes::{LANES, NO_SLOT, PerLane, RegisterSlot, RegisterType, WarpRegisters};
 use super::processor;
 
 /// An arithmetic instruction: no memory, no control flow, no faults.
@@ -18,15 +18,15 @@ pub struct Alu {
     /// How to execute it.
     pub(crate) function: AluFunction,
     /// Destination.
-    pub d: Slot,
+    pub d: RegisterSlot,
     /// First source.
-    pub a: Slot,
+    pub a: RegisterSlot,
     /// Second source.
-    pub b: Slot,
+    pub b: RegisterSlot,
     /// Third source.
-    pub c: Slot,
+    pub c: RegisterSlot,
     /// Fourth source, second result, or the predicate that a comparison combines its result with.
-    pub e: Slot,
+    pub e: RegisterSlot,
     /// The instruction's immediate: a truth table, or flags that its function defines.
     pub x: u16,
 }

@@ -11,11 +11,11 @@
 /// Lanes of a warp.
 pub const LANES: usize = 32;
 /// A register: its index in its frame's part of the bank that its type says.
-pub type Slot = u16;
+pub type RegisterSlot = u16;
 /// Marks a slot as an index into the constants.
-pub const CONSTANT: Slot = 0x8000;
+pub const CONSTANT: RegisterSlot = 0x8000;
 /// No register.
-pub const NO_SLOT: Slot = 0xffff;
+pub const NO_SLOT: RegisterSlot = 0xffff;
 
 /// One value for each lane.
 #[derive(Debug, Clone, Copy)]
@@ -49,33 +49,33 @@ pub struct WarpRegisters<'a> {
 
 impl WarpRegisters<'_> {
     #[inline(always)]
-    pub fn get32(&self, slot: Slot) -> &PerLane32 {
+    pub fn get32(&self, slot: RegisterSlot) -> &PerLane32 {
         if slot & CONSTANT != 0 { &self.c32[(slot & !CONSTANT) as usize] } else { &self.r32[slot as usize] }
     }
 
     #[inline(always)]
-    pub fn get64(&self, slot: Slot) -> &PerLane64 {
+    pub fn get64(&self, slot: RegisterSlot) -> &PerLane64 {
         if slot & CONSTANT != 0 { &self.c64[(slot & !CONSTANT) as usize] } else { &self.r64[slot as usize] }
     }
 
     #[inline(always)]
-    pub fn set32(&mut self, slot: Slot, value: &PerLane32, mask: u32) {
+    pub fn set32(&mut self, slot: RegisterSlot, value: &PerLane32, mask: u32) {
         blend(&mut self.r32[slot as usize], value, mask);
     }
 
     #[inline(always)]
-    pub fn set64(&mut self, slot: Slot, value: &PerLane64, mask: u32) {
+    pub fn set64(&mut self, slot: RegisterSlot, value: &PerLane64, mask: u32) {
         blend(&mut self.r64[slot as usize], value, mask);
     }
 
     /// A predicate; all ones for [`NO_SLOT`].
     #[inline(always)]
-    pub fn predicate(&self, slot: Slot) -> u32 {
+    pub fn predicate(&self, slot: RegisterSlot) -> u32 {
         self.p[slot as usize]
     }
 
     #[inline(always)]
-    pub fn set_predicate(&mut self, slot: Slot, value: u32, mask: u32) {
+    pub fn set_predicate(&mut self, slot: RegisterSlot, value: u32, mask: u32) {
         if slot != NO_SLOT {
             let p = &mut self.p[slot as usize];
             *p = (*p & !mask) | (value & mask);
@@ -106,9 +106,9 @@ pub trait RegisterType: Copy {
     /// The bits for a slot; upper bits are zero.
     fn raw(self) -> Self::Raw;
     /// A register of this type.
-    fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<Self::Raw>;
+    fn read<'x>(registers: &'x WarpRegisters<'_>, slot: RegisterSlot) -> &'x PerLane<Self::Raw>;
     /// Writes a register of this type, for the lanes of a mask.
-    fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<Self::Raw>, mask: u32);
+    fn write(registers: &mut WarpRegisters<'_>, slot: RegisterSlot, value: &PerLane<Self::Raw>, mask: u32);
 }
 
 macro_rules! lane {
@@ -127,11 +127,11 @@ macro_rules! lane {
                 to(self)
             }
             #[inline(always)]
-            fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<$raw> {
+            fn read<'x>(registers: &'x WarpRegisters<'_>, slot: RegisterSlot) -> &'x PerLane<$raw> {
                 registers.$get(slot)
             }
             #[inline(always)]
-            fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<$raw>, mask: u32) {
+            fn write(registers: &mut WarpRegisters<'_>, slot: RegisterSlot, value: &PerLane<$raw>, mask: u32) {
                 registers.$set(slot, value, mask);
             }
         }

@@ -70,8 +70,12 @@ impl Survey<'_> {
     }
 
     fn spend(&mut self, bytes: u64) -> Result<(), Obstacle> {
-        self.budget = self.budget.checked_sub(bytes).ok_or_else(|| damaged("a table that is longer than the file", self.image.len()))?;
+        self.budget = self.left(self.budget, bytes)?;
         Ok(())
+    }
+
+    fn left(&self, budget: u64, bytes: u64) -> Result<u64, Obstacle> {
+        budget.checked_sub(bytes).ok_or_else(|| damaged("a table that is longer than the file", self.image.len()))
     }
 
     fn read_sections(&mut self) -> Result<(), Obstacle> {
@@ -138,22 +142,22 @@ impl Survey<'_> {
             self.spend(self.elf.sections()[index].size.get())?;
             let symbols = self.elf.symbols(&self.elf.sections()[index])?;
             let (mut variables, mut obstacle, mut allocates) = (Vec::new(), None, false);
-            let mut names = 0;
+            let mut budget = self.budget;
             for symbol in symbols.all() {
                 let begins = |name: &&[u8]| symbols.name_onwards(&symbol).starts_with(name);
                 allocates |= symbol.kind() == FUNCTION && symbol.section() == 0 && HEAP.iter().any(begins);
-                if symbol.kind() != OBJECT || symbol.section() == 0 || names > self.budget {
+                if symbol.kind() != OBJECT || symbol.section() == 0 {
                     continue;
                 }
                 match self.variable(&symbols, &symbol) {
                     Ok(variable) => {
-                        names += variable.as_ref().map_or(0, |variable| variable.name.len() as u64);
+                        budget = self.left(budget, variable.as_ref().map_or(0, |variable| variable.name.len() as u64))?;
                         variables.extend(variable);
                     }
                     Err(error) => obstacle = obstacle.or(Some(error)),
                 }
             }
-            self.spend(names)?;
+            self.budget = budget;
             self.found.variables.append(&mut variables);
             self.found.allocates |= allocates;
             if let Some(obstacle) = obstacle {

@@ -139,7 +139,7 @@ pub(super) fn pattern_of(instruction: &Instruction) -> &'static str {
         O::Atom => with_policy(instruction, "Das", "Dasx"),
         O::Red if instruction.vector() > 1 => with_policy(instruction, "ax", "axx"),
         O::Red => with_policy(instruction, "as", "asx"),
-        O::Bar | O::Barrier if has_reduce(instruction) => "xx?xx",
+        O::Bar | O::Barrier if has_reduce(instruction) => "xxx?x",
         O::Bar | O::Barrier if instruction.has(Word::Warp) => "u",
         O::Barrier if instruction.scope() == Some(Scope::Cluster) => "",
         O::Bar | O::Barrier if instruction.has(Word::Arrive) => "uu",

@@ -1,7 +1,7 @@
 //! A pretended executor: keeps to the messages, does no work. What it did can be seen in the
 //! clients' pages.
 
-use super::MODE;
+use super::{FOLDER, MODE, SPEAK};
 use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
@@ -50,6 +50,11 @@ struct Executor {
 pub fn play(socket: &Path) -> Result<(), String> {
     let mode = std::env::var(MODE).unwrap_or_default();
     let mut executor = Executor::default();
+    // Those that serve nobody wait for a word of the story.
+    let speak = Path::new(&std::env::var_os(FOLDER).unwrap_or_default()).join(SPEAK);
+    while matches!(mode.as_str(), "no device" | "no word" | "dies") && !speak.exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let mut lost = Instant::now();
     while lost.elapsed() < Duration::from_secs(20) {
         if let Ok(connection) = Connection::connect(socket) {

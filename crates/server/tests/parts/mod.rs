@@ -15,6 +15,8 @@ use std::time::Duration;
 const PART: &str = "CUMUX_STORY_PART";
 const SOCKET: &str = "CUMUX_STORY_SOCKET";
 const FOLDER: &str = "CUMUX_STORY_FOLDER";
+/// The file in it that lets executors speak which serve nobody.
+const SPEAK: &str = "speak";
 /// How executors misbehave, and which limits are small.
 pub const MODE: &str = "CUMUX_STORY_MODE";
 

@@ -1,9 +1,9 @@
 //! The story's side: it plays the daemon and the clients' programs.
 
-use super::{FOLDER, MODE, again};
+use super::{FOLDER, MODE, SPEAK, again};
 use cumux_link::connection::exactly;
 use cumux_link::pulse::{self, Motion};
-use cumux_link::{Connection, LinkError, Listener, Process};
+use cumux_link::{Connection, Listener, Process};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
 use cumux_wire::cuda::DeviceAttribute;
@@ -175,6 +175,20 @@ impl World {
         Client { program, connection: ours, session: 0, slot: 0, multiprocessors: 0, files: None }
     }
 
+    /// A program says hello to a server that has no executor yet, and the server has read it. A
+    /// server that ends before it has read a hello closes the connection without an answer.
+    pub fn knock_and_wait(&mut self) -> Client {
+        let client = self.knock_as(VERSION, 0);
+        // The server reads what the daemon sends in order: it has read the hello when it answers.
+        self.status();
+        client
+    }
+
+    /// Until then, executors that serve nobody (see `executor.rs`) say nothing.
+    pub fn let_executor_speak(&self) {
+        std::fs::write(self.folder.join(SPEAK), "").unwrap();
+    }
+
     /// A program that lives and has closed its socket.
     pub fn knock_hung_up(&self) -> Client {
         self.knock_with(Command::new("sleep").arg("600").spawn().unwrap(), VERSION, 0, true)
@@ -269,14 +283,8 @@ impl Client {
     }
 
     pub fn refused(&self) -> (u32, String) {
-        self.refused_or_left().expect("an answer")
-    }
-
-    /// The refusal; `None` where the connection ends without an answer.
-    pub fn refused_or_left(&self) -> Option<(u32, String)> {
         match self.connection.receive::<Reply>() {
-            Ok((Reply::Refused { result, why }, _)) => Some((result, why)),
-            Err(LinkError::Closed) => None,
+            Ok((Reply::Refused { result, why }, _)) => (result, why),
             other => panic!("{other:?}"),
         }
     }

@@ -26,14 +26,14 @@ use crate::ffi::{Try, error};
 use crate::log;
 use crate::sync::lock;
 use cumux_abi::{CUctx_flags, CUresult};
-use cumux_ring::client::{Client, Scheduling};
+use cumux_ring::client::{RingClient, Scheduling};
 use cumux_wire::layout::{STREAMS, page, window_address};
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::record::{Launch, NO_ANSWER, Op};
 use cumux_wire::result;
 use cumux_wire::text::Channel;
 use liveness::Liveness;
-use pipe::{LaneId, Pipe, PushError, Role};
+use pipe::{Pipe, PushError, Role, TimelineId};
 use staging::Staging;
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -89,7 +89,7 @@ pub struct Connection {
     pub granted: Granted,
     /// Memory at the same address here and in the executor.
     pub window: PinnedWindow,
-    ring: Client,
+    ring: RingClient,
     pipe: Mutex<Pipe>,
     slot_freed: Condvar,
     staging: Mutex<Staging>,
@@ -109,7 +109,7 @@ impl Connection {
     /// A sentence for the log.
     pub fn new(files: Files) -> Result<Self, String> {
         let broken = |what: &str, error: &dyn std::fmt::Display| format!("the {what} of the session cannot be mapped: {error}");
-        let ring = Client::map(&files.ring, &files.page, files.doorbell).map_err(|error| broken("ring", &error))?;
+        let ring = RingClient::map(&files.ring, &files.page, files.doorbell).map_err(|error| broken("ring", &error))?;
         let is_pinned = files.devices.iter().any(|device| device.capabilities.pins_windows);
         let window = PinnedWindow::map(files.window, files.window_slot, staging::BYTES, is_pinned).map_err(|error| broken("window", &error))?;
         if files.devices.is_empty() {
@@ -137,7 +137,7 @@ impl Connection {
         let _ = self.drained.set(hook);
     }
 
-    /// All work of a lane or a group has been waited for.
+    /// All work of a timeline or a group has been waited for.
     fn finish_draining(&self) -> Try {
         self.flush_text();
         if let Some(hook) = self.drained.get() {
@@ -186,7 +186,7 @@ impl Connection {
                 let _ = self.lost.set(());
                 self.health().err().unwrap_or(error::MPS_RPC_FAILURE)
             }
-            PushError::NoLane => log::because(error::OUT_OF_MEMORY, format!("this program has all of the {STREAMS} streams that there can be")),
+            PushError::NoTimeline => log::because(error::OUT_OF_MEMORY, format!("this program has all of the {STREAMS} streams that there can be")),
         }
     }
 
@@ -233,10 +233,10 @@ impl Connection {
 
     /// Whether the work with this sequence number is done.
     #[must_use]
-    pub fn is_done(&self, lane: LaneId, seq: u64) -> bool {
+    pub fn is_done(&self, timeline: TimelineId, seq: u64) -> bool {
         // An index is minted again only when its former owner's work is done, and its sequence
         // numbers go on: the comparison stays true.
-        self.ring.completed(lane.index) >= seq
+        self.ring.completed(timeline.index) >= seq
     }
 
     /// The time in a cell of the page, as the executor wrote it.
@@ -246,47 +246,48 @@ impl Connection {
     }
 
     /// Tells the executor that the host callback with this sequence number has run.
-    pub fn set_host_done(&self, lane: LaneId, seq: u64) {
-        self.ring.set_host_done(lane.index, seq);
+    pub fn set_host_done(&self, timeline: TimelineId, seq: u64) {
+        self.ring.set_host_done(timeline.index, seq);
     }
 
-    /// Pushes an operation in a lane; returns its sequence number.
+    /// Pushes an operation on a timeline; returns its sequence number.
     ///
     /// # Errors
     /// As [`Connection::health`].
-    pub fn push(&self, lane: LaneId, op: &Op) -> Try<u64> {
+    pub fn push(&self, timeline: TimelineId, op: &Op) -> Try<u64> {
         let mut pipe = lock(&self.pipe);
-        pipe.submit(&self.ring, lane.index, op, || self.pushable()).map_err(|error| self.gone(error))
+        pipe.submit(&self.ring, timeline.index, op, || self.pushable()).map_err(|error| self.gone(error))
     }
 
-    /// Holds a lane back until a point of another is reached.
+    /// Holds a timeline back until a point of another is reached.
     ///
     /// # Errors
     /// As [`Connection::health`].
-    pub fn hold_lane(&self, target: LaneId, lane: LaneId, seq: u64) -> Try {
-        if lane.index == target.index || self.is_done(lane, seq) {
+    pub fn hold_timeline(&self, target: TimelineId, timeline: TimelineId, seq: u64) -> Try {
+        if timeline.index == target.index || self.is_done(timeline, seq) {
             return Ok(());
         }
-        self.push(target, &Op::Wait { stream: lane.index, seq }).map(drop)
+        self.push(target, &Op::Wait { stream: timeline.index, seq }).map(drop)
     }
 
     /// Pushes a launch that `fill` writes into a reused record.
     ///
     /// # Errors
     /// As [`Connection::health`].
-    pub fn push_launch(&self, lane: LaneId, fill: impl FnOnce(&mut Launch)) -> Try<u64> {
+    pub fn push_launch(&self, timeline: TimelineId, fill: impl FnOnce(&mut Launch)) -> Try<u64> {
         let mut pipe = lock(&self.pipe);
-        pipe.submit_launch(&self.ring, lane.index, fill, || self.pushable()).map_err(|error| self.gone(error))
+        pipe.submit_launch(&self.ring, timeline.index, fill, || self.pushable()).map_err(|error| self.gone(error))
     }
 
-    /// The point in a lane that "everything so far" reaches, joined as the NULL stream's rules ask.
+    /// The point on a timeline that everything pushed so far reaches, joined as the NULL stream's
+    /// rules ask.
     ///
     /// # Errors
     /// As [`Connection::health`].
-    pub fn point(&self, lane: LaneId) -> Try<u64> {
+    pub fn point(&self, timeline: TimelineId) -> Try<u64> {
         let mut pipe = lock(&self.pipe);
-        pipe.join(&self.ring, lane.index, || self.pushable()).map_err(|error| self.gone(error))?;
-        Ok(pipe.last(lane.index))
+        pipe.join(&self.ring, timeline.index, || self.pushable()).map_err(|error| self.gone(error))?;
+        Ok(pipe.last(timeline.index))
     }
 
     /// Pushes a record that belongs to no stream and wants no answer.
@@ -339,7 +340,7 @@ impl Connection {
         self.ask(op).map_err(|(code, _)| code)
     }
 
-    /// A group of lanes for a new context, on a part of this program's share (0 = all of it).
+    /// A group of timelines for a new context, on a part of this program's share (0 = all of it).
     pub fn new_group(&self, partition: u32) -> u32 {
         lock(&self.pipe).new_group(partition)
     }
@@ -351,26 +352,26 @@ impl Connection {
         self.ring.share(ordinal)
     }
 
-    /// A new lane.
+    /// A new timeline.
     ///
     /// # Errors
     /// OUT_OF_MEMORY when all stream indices are in use; as [`Connection::health`].
-    pub fn new_lane(&self, group: u32, role: Role, device: u32, priority: i32) -> Try<LaneId> {
+    pub fn new_timeline(&self, group: u32, role: Role, device: u32, priority: i32) -> Try<TimelineId> {
         let mut pipe = lock(&self.pipe);
         pipe.create(&self.ring, group, role, device, priority, || self.pushable()).map_err(|error| self.gone(error))
     }
 
-    /// Gives a lane back. Its work still runs.
-    pub fn free_lane(&self, lane: LaneId) {
+    /// Gives a timeline back. Its work still runs.
+    pub fn free_timeline(&self, timeline: TimelineId) {
         // Nothing can be done about a session that is gone, and nothing needs to be.
-        let _ = lock(&self.pipe).destroy(&self.ring, lane, || self.pushable());
+        let _ = lock(&self.pipe).destroy(&self.ring, timeline, || self.pushable());
     }
 
-    /// Unfinished points of all lanes of a context, now.
+    /// Unfinished points of all timelines of a context, now.
     #[must_use]
-    pub fn points(&self, group: u32) -> Vec<(LaneId, u64)> {
+    pub fn points(&self, group: u32) -> Vec<(TimelineId, u64)> {
         // The epoch does not matter for a point: sequence numbers of an index never go back.
-        lock(&self.pipe).unfinished(&self.ring, group).into_iter().map(|(index, seq)| (LaneId { index, epoch: 0 }, seq)).collect()
+        lock(&self.pipe).unfinished(&self.ring, group).into_iter().map(|(index, seq)| (TimelineId { index, epoch: 0 }, seq)).collect()
     }
 
     /// Waits until everything pushed so far in a context is done.
@@ -397,24 +398,24 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until everything pushed so far in a lane (and whatever its rules join it with) is
+    /// Waits until everything pushed so far on a timeline (and whatever its rules join it with) is
     /// done.
     ///
     /// # Errors
     /// As [`Connection::wait`].
-    pub fn drain_lane(&self, lane: LaneId) -> Try {
-        let seq = self.point(lane)?;
-        self.wait(|| self.is_done(lane, seq))?;
+    pub fn drain_timeline(&self, timeline: TimelineId) -> Try {
+        let seq = self.point(timeline)?;
+        self.wait(|| self.is_done(timeline, seq))?;
         self.finish_draining()
     }
 
-    /// Whether everything pushed so far in a lane is done.
+    /// Whether everything pushed so far on a timeline is done.
     ///
     /// # Errors
     /// As [`Connection::health`].
-    pub fn is_idle(&self, lane: LaneId) -> Try<bool> {
-        let seq = self.point(lane)?;
-        Ok(self.is_done(lane, seq))
+    pub fn is_idle(&self, timeline: TimelineId) -> Try<bool> {
+        let seq = self.point(timeline)?;
+        Ok(self.is_done(timeline, seq))
     }
 
     /// Writes text of kernels that has arrived: printf to the program's standard output, failed
@@ -444,7 +445,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::wait`].
     pub fn take_slice(&self, bytes: u64) -> Try<staging::Taken> {
-        let attempt = || lock(&self.staging).take_slice(bytes, |lane, seq| self.is_done(lane, seq));
+        let attempt = || lock(&self.staging).take_slice(bytes, |timeline, seq| self.is_done(timeline, seq));
         if let Some(taken) = attempt() {
             return Ok(taken);
         }
@@ -457,7 +458,7 @@ impl Connection {
     }
 
     /// Says until when a slice is in use.
-    pub fn hold_slice_until(&self, taken: staging::Taken, work: Option<(LaneId, u64)>) {
+    pub fn hold_slice_until(&self, taken: staging::Taken, work: Option<(TimelineId, u64)>) {
         lock(&self.staging).hold_until(taken, work);
         if work.is_none() {
             // Somebody may wait for a slice, and nothing in the page will change.

@@ -10,12 +10,12 @@
 //! record, pushed lazily: only when the other side has unfinished work that this side has not
 //! waited for yet.
 
-use cumux_ring::client::Client;
+use cumux_ring::client::RingClient;
 use cumux_ring::queue::Producer;
 use cumux_wire::layout::{ANSWERS, STREAMS};
 use cumux_wire::record::{self, Header, Launch, NO_ANSWER, NO_STREAM, Op};
 
-/// What a lane (a stream index) is to the NULL stream of its group (a context).
+/// What a timeline is to the NULL stream of its group (a context).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Nobody's: free.
@@ -28,22 +28,23 @@ pub enum Role {
     Independent,
 }
 
+/// The operations pushed under one stream index of the ring, numbered one after the other.
 #[derive(Debug, Clone, Copy)]
-struct Lane {
+struct Timeline {
     seq: u64,
     /// How often the index has been minted.
     epoch: u32,
     group: u32,
     role: Role,
-    /// Blocking: sequence of the NULL stream that this lane has waited for.
+    /// Blocking: sequence of the NULL stream that this timeline has waited for.
     waited: u64,
     /// Blocking: has work that the NULL stream has not waited for.
     fresh: bool,
 }
 
-/// A stream's place in the protocol.
+/// Names a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaneId {
+pub struct TimelineId {
     /// The index of the stream in the ring.
     pub index: u32,
     /// How often that index has been minted.
@@ -53,9 +54,9 @@ pub struct LaneId {
 #[derive(Debug, Default)]
 struct Group {
     legacy: Option<u32>,
-    /// Blocking lanes with `fresh` set.
+    /// Blocking timelines with `fresh` set.
     fresh: Vec<u32>,
-    /// Part of the client's share on which its lanes run.
+    /// Part of the client's share on which its timelines run.
     partition: u32,
 }
 
@@ -64,15 +65,15 @@ struct Group {
 pub enum PushError {
     Gone,
     /// All stream indices are in use.
-    NoLane,
+    NoTimeline,
 }
 
 /// State under the lock.
 #[derive(Debug)]
 pub struct Pipe {
     producer: Producer,
-    lanes: Vec<Lane>,
-    /// Lanes whose stream was destroyed; minted again when drained.
+    timelines: Vec<Timeline>,
+    /// Timelines whose stream was destroyed; minted again when drained.
     resting: std::collections::VecDeque<u32>,
     groups: Vec<Group>,
     request: u64,
@@ -91,7 +92,7 @@ impl Pipe {
         launch.parameters.reserve(4096);
         Self {
             producer,
-            lanes: Vec::with_capacity(64),
+            timelines: Vec::with_capacity(64),
             resting: std::collections::VecDeque::new(),
             groups: Vec::new(),
             request: 0,
@@ -101,16 +102,16 @@ impl Pipe {
         }
     }
 
-    /// Sequence of the last record pushed in a lane.
+    /// Sequence of the last record pushed on a timeline.
     #[must_use]
     pub fn last(&self, index: u32) -> u64 {
-        self.lanes.get(index as usize).map_or(0, |lane| lane.seq)
+        self.timelines.get(index as usize).map_or(0, |timeline| timeline.seq)
     }
 
-    /// Whether the lane still belongs to who minted it as `id`.
+    /// Whether the timeline still belongs to who minted it as `id`.
     #[must_use]
-    pub fn is_current(&self, id: LaneId) -> bool {
-        self.lanes.get(id.index as usize).is_some_and(|lane| lane.epoch == id.epoch && lane.role != Role::Free)
+    pub fn is_current(&self, id: TimelineId) -> bool {
+        self.timelines.get(id.index as usize).is_some_and(|timeline| timeline.epoch == id.epoch && timeline.role != Role::Free)
     }
 
     /// A group for a new context, which runs on a part of the client's share (0 = all of it).
@@ -119,15 +120,23 @@ impl Pipe {
         u32::try_from(self.groups.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Mints a lane: tells the executor and returns its place.
+    /// Mints a timeline: tells the executor and returns its place.
     ///
     /// # Errors
     /// [`PushError`].
-    pub fn create(&mut self, ring: &Client, group: u32, role: Role, device: u32, priority: i32, alive: impl FnMut() -> bool) -> Result<LaneId, PushError> {
-        let index = self.free_lane(ring).ok_or(PushError::NoLane)?;
-        let lane = self.lanes.get_mut(index as usize).ok_or(PushError::NoLane)?;
-        *lane = Lane { seq: lane.seq, epoch: lane.epoch.wrapping_add(1), group, role, waited: 0, fresh: false };
-        let id = LaneId { index, epoch: lane.epoch };
+    pub fn create(
+        &mut self,
+        ring: &RingClient,
+        group: u32,
+        role: Role,
+        device: u32,
+        priority: i32,
+        alive: impl FnMut() -> bool,
+    ) -> Result<TimelineId, PushError> {
+        let index = self.free_timeline(ring).ok_or(PushError::NoTimeline)?;
+        let timeline = self.timelines.get_mut(index as usize).ok_or(PushError::NoTimeline)?;
+        *timeline = Timeline { seq: timeline.seq, epoch: timeline.epoch.wrapping_add(1), group, role, waited: 0, fresh: false };
+        let id = TimelineId { index, epoch: timeline.epoch };
         if role == Role::Legacy
             && let Some(group) = self.groups.get_mut(group as usize)
         {
@@ -138,35 +147,35 @@ impl Pipe {
         Ok(id)
     }
 
-    fn free_lane(&mut self, ring: &Client) -> Option<u32> {
+    fn free_timeline(&mut self, ring: &RingClient) -> Option<u32> {
         // The unused first: a destroyed stream's index rests as long as possible.
-        if self.lanes.len() < STREAMS / 2 {
-            return self.fresh_lane();
+        if self.timelines.len() < STREAMS / 2 {
+            return self.fresh_timeline();
         }
-        let drained = |lanes: &[Lane], index: u32| lanes.get(index as usize).is_some_and(|lane| ring.completed(index) >= lane.seq);
-        match self.resting.iter().position(|index| drained(&self.lanes, *index)) {
+        let drained = |timelines: &[Timeline], index: u32| timelines.get(index as usize).is_some_and(|timeline| ring.completed(index) >= timeline.seq);
+        match self.resting.iter().position(|index| drained(&self.timelines, *index)) {
             Some(position) => self.resting.remove(position),
-            None if self.lanes.len() < STREAMS => self.fresh_lane(),
+            None if self.timelines.len() < STREAMS => self.fresh_timeline(),
             None => None,
         }
     }
 
-    fn fresh_lane(&mut self) -> Option<u32> {
-        let index = u32::try_from(self.lanes.len()).ok()?;
-        self.lanes.push(Lane { seq: 0, epoch: 0, group: 0, role: Role::Free, waited: 0, fresh: false });
+    fn fresh_timeline(&mut self) -> Option<u32> {
+        let index = u32::try_from(self.timelines.len()).ok()?;
+        self.timelines.push(Timeline { seq: 0, epoch: 0, group: 0, role: Role::Free, waited: 0, fresh: false });
         Some(index)
     }
 
-    /// Gives a lane back; its pushed work still runs.
+    /// Gives a timeline back; its pushed work still runs.
     ///
     /// # Errors
     /// [`PushError`].
-    pub fn destroy(&mut self, ring: &Client, id: LaneId, alive: impl FnMut() -> bool) -> Result<(), PushError> {
+    pub fn destroy(&mut self, ring: &RingClient, id: TimelineId, alive: impl FnMut() -> bool) -> Result<(), PushError> {
         if !self.is_current(id) {
             return Ok(());
         }
-        if let Some(lane) = self.lanes.get_mut(id.index as usize) {
-            lane.role = Role::Free;
+        if let Some(timeline) = self.timelines.get_mut(id.index as usize) {
+            timeline.role = Role::Free;
         }
         self.resting.push_back(id.index);
         self.control(ring, NO_ANSWER, 0, &Op::StreamDestroy { index: id.index }, alive)
@@ -176,7 +185,7 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn control(&mut self, ring: &Client, answer: u32, request: u64, op: &Op, alive: impl FnMut() -> bool) -> Result<(), PushError> {
+    pub fn control(&mut self, ring: &RingClient, answer: u32, request: u64, op: &Op, alive: impl FnMut() -> bool) -> Result<(), PushError> {
         let header = Header { stream: NO_STREAM, answer, seq: request, request: 0 };
         self.scratch.clear();
         record::encode(&header, op, &mut self.scratch);
@@ -199,24 +208,24 @@ impl Pipe {
         self.slots &= !(1_u64 << (slot & 63));
     }
 
-    /// Makes a lane wait for whatever the NULL stream's rules ask for; then everything up to
+    /// Makes a timeline wait for whatever the NULL stream's rules ask for; then everything up to
     /// [`Pipe::last`] is "all that came before".
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn join(&mut self, ring: &Client, index: u32, mut alive: impl FnMut() -> bool) -> Result<(), PushError> {
-        let Some(lane) = self.lanes.get_mut(index as usize) else { return Ok(()) };
-        match lane.role {
+    pub fn join(&mut self, ring: &RingClient, index: u32, mut alive: impl FnMut() -> bool) -> Result<(), PushError> {
+        let Some(timeline) = self.timelines.get_mut(index as usize) else { return Ok(()) };
+        match timeline.role {
             Role::Free | Role::Independent => Ok(()),
             Role::Blocking => {
-                let (group, waited) = (lane.group, lane.waited);
+                let (group, waited) = (timeline.group, timeline.waited);
                 let Some(legacy) = self.groups.get(group as usize).and_then(|group| group.legacy) else { return Ok(()) };
                 let seq = self.last(legacy);
                 if seq <= waited {
                     return Ok(());
                 }
-                if let Some(lane) = self.lanes.get_mut(index as usize) {
-                    lane.waited = seq;
+                if let Some(timeline) = self.timelines.get_mut(index as usize) {
+                    timeline.waited = seq;
                 }
                 if ring.completed(legacy) < seq {
                     self.raw(ring, index, &Op::Wait { stream: legacy, seq }, &mut alive)?;
@@ -225,11 +234,11 @@ impl Pipe {
                 Ok(())
             }
             Role::Legacy => {
-                let group = lane.group as usize;
+                let group = timeline.group as usize;
                 while let Some(other) = self.groups.get_mut(group).and_then(|group| group.fresh.pop()) {
-                    let Some(lane) = self.lanes.get_mut(other as usize) else { continue };
-                    lane.fresh = false;
-                    let seq = lane.seq;
+                    let Some(timeline) = self.timelines.get_mut(other as usize) else { continue };
+                    timeline.fresh = false;
+                    let seq = timeline.seq;
                     if ring.completed(other) < seq {
                         self.raw(ring, index, &Op::Wait { stream: other, seq }, &mut alive)?;
                     }
@@ -240,22 +249,22 @@ impl Pipe {
     }
 
     fn mark_fresh(&mut self, index: u32) {
-        if let Some(lane) = self.lanes.get_mut(index as usize)
-            && lane.role == Role::Blocking
-            && !lane.fresh
-            && let Some(group) = self.groups.get_mut(lane.group as usize)
+        if let Some(timeline) = self.timelines.get_mut(index as usize)
+            && timeline.role == Role::Blocking
+            && !timeline.fresh
+            && let Some(group) = self.groups.get_mut(timeline.group as usize)
         {
-            lane.fresh = true;
+            timeline.fresh = true;
             group.fresh.push(index);
         }
     }
 
-    /// Pushes an operation in a lane, joined as the NULL stream's rules ask. Returns its sequence
-    /// number.
+    /// Pushes an operation on a timeline, joined as the NULL stream's rules ask. Returns its
+    /// sequence number.
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn submit(&mut self, ring: &Client, index: u32, op: &Op, mut alive: impl FnMut() -> bool) -> Result<u64, PushError> {
+    pub fn submit(&mut self, ring: &RingClient, index: u32, op: &Op, mut alive: impl FnMut() -> bool) -> Result<u64, PushError> {
         self.join(ring, index, &mut alive)?;
         let seq = self.raw(ring, index, op, &mut alive)?;
         self.mark_fresh(index);
@@ -266,7 +275,7 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn submit_launch(&mut self, ring: &Client, index: u32, fill: impl FnOnce(&mut Launch), alive: impl FnMut() -> bool) -> Result<u64, PushError> {
+    pub fn submit_launch(&mut self, ring: &RingClient, index: u32, fill: impl FnOnce(&mut Launch), alive: impl FnMut() -> bool) -> Result<u64, PushError> {
         let mut op = std::mem::replace(&mut self.launch, Op::Nop);
         if let Op::Launch(launch) = &mut op {
             fill(launch);
@@ -276,31 +285,31 @@ impl Pipe {
         done
     }
 
-    fn raw(&mut self, ring: &Client, index: u32, op: &Op, alive: &mut impl FnMut() -> bool) -> Result<u64, PushError> {
-        let lane = self.lanes.get_mut(index as usize).ok_or(PushError::NoLane)?;
-        let seq = lane.seq + 1;
+    fn raw(&mut self, ring: &RingClient, index: u32, op: &Op, alive: &mut impl FnMut() -> bool) -> Result<u64, PushError> {
+        let timeline = self.timelines.get_mut(index as usize).ok_or(PushError::NoTimeline)?;
+        let seq = timeline.seq + 1;
         let header = Header { stream: index, answer: NO_ANSWER, seq, request: 0 };
         self.scratch.clear();
         record::encode(&header, op, &mut self.scratch);
         if !ring.push(&mut self.producer, &self.scratch, alive) {
             return Err(PushError::Gone);
         }
-        lane.seq = seq;
+        timeline.seq = seq;
         Ok(seq)
     }
 
-    /// Every lane with unfinished work, with the sequence to wait for.
+    /// Every timeline with unfinished work, with the sequence to wait for.
     #[must_use]
-    pub fn all_unfinished(&self, ring: &Client) -> Vec<(u32, u64)> {
-        let lanes = self.lanes.iter().enumerate().filter(|(_, lane)| lane.epoch != 0);
-        lanes.map(|(index, lane)| (index as u32, lane.seq)).filter(|(index, seq)| ring.completed(*index) < *seq).collect()
+    pub fn all_unfinished(&self, ring: &RingClient) -> Vec<(u32, u64)> {
+        let timelines = self.timelines.iter().enumerate().filter(|(_, timeline)| timeline.epoch != 0);
+        timelines.map(|(index, timeline)| (index as u32, timeline.seq)).filter(|(index, seq)| ring.completed(*index) < *seq).collect()
     }
 
-    /// Every lane of a group with unfinished work, with the sequence to wait for.
+    /// Every timeline of a group with unfinished work, with the sequence to wait for.
     #[must_use]
-    pub fn unfinished(&self, ring: &Client, group: u32) -> Vec<(u32, u64)> {
-        let of_group = |lane: &Lane| lane.epoch != 0 && lane.group == group;
-        let lanes = self.lanes.iter().enumerate().filter(|(_, lane)| of_group(lane));
-        lanes.map(|(index, lane)| (index as u32, lane.seq)).filter(|(index, seq)| ring.completed(*index) < *seq).collect()
+    pub fn unfinished(&self, ring: &RingClient, group: u32) -> Vec<(u32, u64)> {
+        let of_group = |timeline: &Timeline| timeline.epoch != 0 && timeline.group == group;
+        let timelines = self.timelines.iter().enumerate().filter(|(_, timeline)| of_group(timeline));
+        timelines.map(|(index, timeline)| (index as u32, timeline.seq)).filter(|(index, seq)| ring.completed(*index) < *seq).collect()
     }
 }

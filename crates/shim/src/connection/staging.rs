@@ -1,7 +1,7 @@
 //! Slices of the window through which pageable memory travels. A slice is free again when the copy
 //! that read or filled it is done.
 
-use super::pipe::LaneId;
+use super::pipe::TimelineId;
 
 /// Slices: a few large ones for bulk, many small ones so that small copies in many streams do not
 /// wait for one another.
@@ -18,7 +18,7 @@ pub const BYTES: u64 = LARGE * LARGE_COUNT as u64 + SMALL * SMALL_COUNT as u64;
 enum Use {
     Free,
     Held,
-    Until(LaneId, u64),
+    Until(TimelineId, u64),
 }
 
 #[derive(Debug)]
@@ -55,12 +55,12 @@ impl Staging {
 
     /// A free slice for up to `bytes` bytes (the caller sends the rest with the next one), or
     /// `None` when all of that size are in use.
-    pub fn take_slice(&mut self, bytes: u64, done: impl Fn(LaneId, u64) -> bool) -> Option<Taken> {
+    pub fn take_slice(&mut self, bytes: u64, done: impl Fn(TimelineId, u64) -> bool) -> Option<Taken> {
         let wanted = if bytes <= SMALL { SMALL } else { LARGE };
         let free = |slice: &Slice| match slice.used {
             Use::Free => true,
             Use::Held => false,
-            Use::Until(lane, seq) => done(lane, seq),
+            Use::Until(timeline, seq) => done(timeline, seq),
         };
         let index = self.slices.iter().position(|slice| slice.bytes == wanted && free(slice))?;
         let slice = self.slices.get_mut(index)?;
@@ -69,9 +69,9 @@ impl Staging {
     }
 
     /// Says until when the slice is in use; `None` frees it now.
-    pub fn hold_until(&mut self, taken: Taken, work: Option<(LaneId, u64)>) {
+    pub fn hold_until(&mut self, taken: Taken, work: Option<(TimelineId, u64)>) {
         if let Some(slice) = self.slices.get_mut(taken.index) {
-            slice.used = work.map_or(Use::Free, |(lane, seq)| Use::Until(lane, seq));
+            slice.used = work.map_or(Use::Free, |(timeline, seq)| Use::Until(timeline, seq));
         }
     }
 }
@@ -83,17 +83,17 @@ mod tests {
     #[test]
     fn a_slice_is_free_when_its_copy_is_done_and_small_copies_do_not_take_large_ones() {
         let mut staging = Staging::new(0x1000);
-        let lane = LaneId { index: 3, epoch: 1 };
+        let timeline = TimelineId { index: 3, epoch: 1 };
         let mut seen = Vec::new();
         for seq in 1..=LARGE_COUNT as u64 {
             let taken = staging.take_slice(10 << 20, |_, _| false).expect("a slice");
             assert_eq!(taken.bytes, LARGE);
             assert!(!seen.contains(&taken.address));
             seen.push(taken.address);
-            staging.hold_until(taken, Some((lane, seq)));
+            staging.hold_until(taken, Some((timeline, seq)));
         }
         assert_eq!(staging.take_slice(LARGE, |_, seq| seq < 1), None);
-        assert_eq!(staging.take_slice(LARGE, |l, seq| l == lane && seq <= 1).map(|t| t.address), seen.first().copied());
+        assert_eq!(staging.take_slice(LARGE, |l, seq| l == timeline && seq <= 1).map(|t| t.address), seen.first().copied());
         assert_eq!(staging.take_slice(LARGE, |_, seq| seq <= 1), None, "held");
         assert!(staging.take_slice(4, |_, _| false).is_some_and(|t| t.bytes == 4 && !seen.contains(&t.address)));
     }

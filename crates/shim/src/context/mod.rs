@@ -4,7 +4,7 @@
 //! - A device's primary context is one object for the life of the process, with a use count;
 //!   releasing or resetting it ends its objects.
 //! - Each thread has a stack of contexts; the top is current.
-//! - A context's NULL stream is a lane of its own, made at first use.
+//! - A context's NULL stream is a timeline of its own, made at first use.
 //! - What else ends with a context is known above: those files hand down hooks ([`prepare`]).
 
 mod calls;
@@ -65,7 +65,7 @@ pub struct Context {
     pub id: u64,
     /// Ordinal of its device.
     pub device: u32,
-    /// The group of its lanes.
+    /// The group of its timelines.
     pub group: u32,
     /// The part of the client's share on which its streams run, 0 = all of it.
     partition: u32,
@@ -188,7 +188,7 @@ impl Context {
         }
         if !self.primary {
             for stream in lock(&self.per_thread).drain(..).chain(self.legacy.get().cloned()) {
-                session.free_lane(stream.lane);
+                session.free_timeline(stream.timeline);
             }
             if self.partition != 0 {
                 // A session that is lost has no parts.

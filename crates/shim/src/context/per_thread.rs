@@ -18,7 +18,7 @@ impl Drop for Own {
         if let Ok(session) = process::find_connection() {
             for (context, stream) in self.0.take() {
                 context.disown(&stream);
-                session.free_lane(stream.lane);
+                session.free_timeline(stream.timeline);
             }
         }
     }

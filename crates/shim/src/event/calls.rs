@@ -1,6 +1,6 @@
 //! The `cuEvent…` calls, and what streams and contexts do with events.
 
-use super::{CELLS, EVENTS, Event, Recorded, hold_lane, named, record_in};
+use super::{CELLS, EVENTS, Event, Recorded, hold_timeline, named, record_in};
 use crate::connection::Connection;
 use crate::context::{self, Context};
 use crate::ffi::{Try, error, put};
@@ -52,7 +52,7 @@ pub(crate) fn record(session: &Connection, event: &Event, stream: &Stream, exter
         return Ok(());
     }
     *lock(&event.captured) = None;
-    record_in(session, event, stream.lane).map(drop)
+    record_in(session, event, stream.timeline).map(drop)
 }
 
 /// Records an event in all streams of a context.
@@ -68,7 +68,7 @@ pub(crate) fn record_context(session: &Connection, context: &Context, event: CUe
 
 /// Makes a stream wait for an event; one that was never recorded counts as reached.
 pub(crate) fn hold(session: &Connection, target: &Arc<Stream>, event: &Event, external: bool) -> Try {
-    if capture::capture_hold(event, target, external)? { Ok(()) } else { hold_lane(session, target.lane, event) }
+    if capture::capture_hold(event, target, external)? { Ok(()) } else { hold_timeline(session, target.timeline, event) }
 }
 
 /// Makes all streams of a context wait for an event.

@@ -6,11 +6,11 @@ mod calls;
 pub use calls::*;
 
 use crate::connection::Connection;
-use crate::connection::pipe::LaneId;
+use crate::connection::pipe::TimelineId;
 use crate::context::Context;
 use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
-use crate::stream::Place;
+use crate::stream::CapturePoint;
 use crate::sync::lock;
 use cumux_abi::CUevent;
 use cumux_wire::layout::EVENTS as TIME_CELLS;
@@ -43,13 +43,13 @@ impl Cells {
 }
 
 /// Where an event was recorded last: a context may have many streams, so there can be several
-/// points; each is (lane, sequence).
+/// points; each is (timeline, sequence).
 #[derive(Debug, Clone, Default)]
 enum Recorded {
     #[default]
     Never,
-    At(LaneId, u64),
-    Many(Vec<(LaneId, u64)>),
+    At(TimelineId, u64),
+    Many(Vec<(TimelineId, u64)>),
 }
 
 /// An event.
@@ -63,15 +63,15 @@ pub struct Event {
     cell: Option<u32>,
     recorded: Mutex<Recorded>,
     /// Set while the last record was made in a capture: the node it stands for.
-    pub(crate) captured: Mutex<Option<Place>>,
+    pub(crate) captured: Mutex<Option<CapturePoint>>,
 }
 
 impl Event {
     fn is_done(&self, session: &Connection) -> bool {
         match &*lock(&self.recorded) {
             Recorded::Never => true,
-            Recorded::At(lane, seq) => session.is_done(*lane, *seq),
-            Recorded::Many(points) => points.iter().all(|(lane, seq)| session.is_done(*lane, *seq)),
+            Recorded::At(timeline, seq) => session.is_done(*timeline, *seq),
+            Recorded::Many(points) => points.iter().all(|(timeline, seq)| session.is_done(*timeline, *seq)),
         }
     }
 
@@ -90,26 +90,26 @@ pub(crate) fn named(event: CUevent) -> Try<Arc<Event>> {
     EVENTS.get(event.addr() as u64).ok_or(error::INVALID_HANDLE)
 }
 
-/// Records an event in a lane; returns the sequence that it stands for.
-pub(crate) fn record_in(session: &Connection, event: &Event, lane: LaneId) -> Try<u64> {
+/// Records an event on a timeline; returns the sequence that it stands for.
+pub(crate) fn record_in(session: &Connection, event: &Event, timeline: TimelineId) -> Try<u64> {
     // The lock is held across the push: of two threads that record one event, the later push is the
     // one remembered.
     let mut recorded = lock(&event.recorded);
     let seq = match event.cell {
-        Some(cell) => session.push(lane, &Op::EventTime { event: cell })?,
-        None => session.point(lane)?,
+        Some(cell) => session.push(timeline, &Op::EventTime { event: cell })?,
+        None => session.point(timeline)?,
     };
-    *recorded = Recorded::At(lane, seq);
+    *recorded = Recorded::At(timeline, seq);
     Ok(seq)
 }
 
-/// Makes a lane wait for an event.
-pub(crate) fn hold_lane(session: &Connection, target: LaneId, event: &Event) -> Try {
+/// Makes a timeline wait for an event.
+pub(crate) fn hold_timeline(session: &Connection, target: TimelineId, event: &Event) -> Try {
     let recorded = lock(&event.recorded).clone();
     match recorded {
         Recorded::Never => Ok(()),
-        Recorded::At(lane, seq) => session.hold_lane(target, lane, seq),
-        Recorded::Many(points) => points.into_iter().try_for_each(|(lane, seq)| session.hold_lane(target, lane, seq)),
+        Recorded::At(timeline, seq) => session.hold_timeline(target, timeline, seq),
+        Recorded::Many(points) => points.into_iter().try_for_each(|(timeline, seq)| session.hold_timeline(target, timeline, seq)),
     }
 }
 

@@ -30,7 +30,7 @@ pub unsafe fn cuFuncSetSharedMemConfig(function: CUfunction, _config: CUsharedco
 
 pub unsafe fn cuFuncGetModule(out: *mut CUmodule, function: CUfunction) -> Try {
     let function = find_function(process::enter()?, function)?;
-    put!(out, core::ptr::without_provenance_mut(function.place.module_handle as usize));
+    put!(out, core::ptr::without_provenance_mut(function.origin.module_handle as usize));
     Ok(())
 }
 

@@ -31,9 +31,9 @@ struct Settings {
     scheduling: c_int,
 }
 
-/// Where a function belongs.
+/// The module and the context that a function is of.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct FunctionOrigin {
     /// Number of its module.
     pub module: u32,
     /// Handle of its module.
@@ -49,8 +49,8 @@ pub struct Place {
 pub struct Function {
     /// The word that the program holds.
     pub handle: u64,
-    /// Where it belongs.
-    pub place: Place,
+    /// Its module and its context.
+    pub origin: FunctionOrigin,
     /// What the executor said of it.
     pub info: Arc<FunctionInfo>,
     name: CString,
@@ -60,10 +60,10 @@ pub struct Function {
 impl Function {
     /// A function with nothing set on it.
     #[must_use]
-    pub fn new(handle: u64, place: Place, info: Arc<FunctionInfo>) -> Self {
+    pub fn new(handle: u64, origin: FunctionOrigin, info: Arc<FunctionInfo>) -> Self {
         let name = CString::new(info.name.as_str()).unwrap_or_default();
         let settings = Settings { max_dynamic: None, carveout: -1, cluster: [0; 3], non_portable: 0, scheduling: 0 };
-        Self { handle, place, info, name, settings: Mutex::new(settings) }
+        Self { handle, origin, info, name, settings: Mutex::new(settings) }
     }
 
     /// The handle as C has it.
@@ -127,6 +127,6 @@ impl Function {
             A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE if value >= 0 => settings.scheduling = value,
             _ => return Err(error::INVALID_VALUE),
         }
-        session.control(&Op::FunctionSet { module: self.place.module, function: self.place.index, attribute: attribute.0, value })
+        session.control(&Op::FunctionSet { module: self.origin.module, function: self.origin.index, attribute: attribute.0, value })
     }
 }

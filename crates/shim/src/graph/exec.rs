@@ -1,12 +1,12 @@
-//! Executables: a graph put into order and spread over lanes. A launch is the records of its nodes:
-//! the first lane is the stream itself, the others start where the stream is and the stream waits
-//! for them at the end.
+//! Executables: a graph put into order and spread over timelines. A launch is the records of its
+//! nodes: the first timeline is the stream itself, the others start where the stream is, and the
+//! stream waits for them at the end.
 
 use super::node::{any_work, copy_work, event_work, host_work, kernel_work, set_work, values_work};
 use super::objects::Held;
-use super::{Graph, Work, find_graph, lanes, order};
+use super::{Graph, Work, assign_timelines, find_graph, order};
 use crate::connection::Connection;
-use crate::connection::pipe::{LaneId, Role};
+use crate::connection::pipe::{Role, TimelineId};
 use crate::ffi::{Try, error, get, put, put_if};
 use crate::handle::{Kind, Table};
 use crate::log::unsupported;
@@ -24,7 +24,7 @@ use event::EVENTS;
 use std::sync::{Arc, Mutex};
 
 /// Streams that one launch spreads over at most, the launching one included.
-const LANES: usize = 8;
+const TIMELINES: usize = 8;
 /// Known instantiation flags: free on launch, upload, node priorities. Launching from the device is
 /// refused.
 const KNOWN_FLAGS: u64 = (Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0
@@ -42,18 +42,18 @@ struct Step {
     node: u64,
     work: Work,
     after: Vec<usize>,
-    lane: usize,
+    timeline: usize,
     enabled: bool,
     /// Steps of a child graph, in order.
     inner: Vec<Step>,
 }
 
-/// Lanes of launches, and where the last one ended.
+/// Timelines of launches, and where the last one ended.
 #[derive(Debug, Default)]
 struct Tracks {
     context: u64,
-    lanes: Vec<LaneId>,
-    end: Option<(LaneId, u64)>,
+    timelines: Vec<TimelineId>,
+    end: Option<(TimelineId, u64)>,
 }
 
 /// An executable.
@@ -83,11 +83,11 @@ fn plan(graph: &Graph) -> Try<Vec<Step>> {
         let work = lock(&entry.body).work.clone();
         let inner = if let Work::Graph(child) = &work { plan(child)? } else { Vec::new() };
         let waits = waits.iter().filter_map(|wait| place.get(*wait).copied()).collect();
-        steps.push(Step { node: entry.handle, work, after: waits, lane: 0, enabled: true, inner });
+        steps.push(Step { node: entry.handle, work, after: waits, timeline: 0, enabled: true, inner });
     }
     let waits: Vec<Vec<usize>> = steps.iter().map(|step| step.after.clone()).collect();
-    for (step, lane) in steps.iter_mut().zip(lanes(&waits, LANES)) {
-        step.lane = lane;
+    for (step, timeline) in steps.iter_mut().zip(assign_timelines(&waits, TIMELINES)) {
+        step.timeline = timeline;
     }
     Ok(steps)
 }
@@ -97,47 +97,47 @@ fn calls_host(steps: &[Step]) -> bool {
     steps.iter().any(|step| matches!(step.work, Work::Host(_)) || calls_host(&step.inner))
 }
 
-/// Pushes one step's records in a lane and returns the sequence of the last.
-fn perform(session: &'static Connection, step: &Step, lane: LaneId, host: bool) -> Try<u64> {
-    let nothing = || session.push(lane, &Op::Nop);
+/// Pushes one step's records on a timeline and returns the sequence of the last.
+fn perform(session: &'static Connection, step: &Step, timeline: TimelineId, host: bool) -> Try<u64> {
+    let nothing = || session.push(timeline, &Op::Nop);
     if !step.enabled {
         return nothing();
     }
     match &step.work {
-        Work::Kernel(kernel) => session.push_launch(lane, |launch| launch.clone_from(&kernel.launch)),
-        Work::Set(op) => session.push(lane, op),
+        Work::Kernel(kernel) => session.push_launch(timeline, |launch| launch.clone_from(&kernel.launch)),
+        Work::Set(op) => session.push(timeline, op),
         Work::Copy(transfer) => {
             if transfer.source.private && host {
                 // A host function of this graph may write what is read here.
-                session.drain_lane(lane)?;
+                session.drain_timeline(timeline)?;
             }
             // SAFETY: the program vouched for its memory when it made the node, for as long as the
             // executable lives.
-            unsafe { transfer.run(session, lane)? };
+            unsafe { transfer.run(session, timeline)? };
             nothing()
         }
         Work::Host(work) => {
-            callback::push(session, lane, *work)?;
-            session.point(lane)
+            callback::push(session, timeline, *work)?;
+            session.point(timeline)
         }
         Work::Graph(_) => {
             for inner in &step.inner {
-                perform(session, inner, lane, host)?;
+                perform(session, inner, timeline, host)?;
             }
             nothing()
         }
         Work::Record(event) => {
             let event = EVENTS.get(*event).ok_or(error::INVALID_VALUE)?;
-            event::record_in(session, &event, lane)
+            event::record_in(session, &event, timeline)
         }
         Work::Wait(event) => {
             let event = EVENTS.get(*event).ok_or(error::INVALID_VALUE)?;
-            event::hold_lane(session, lane, &event)?;
+            event::hold_timeline(session, timeline, &event)?;
             nothing()
         }
         Work::Values(ops) => {
             for op in ops {
-                session.push(lane, op)?;
+                session.push(timeline, op)?;
             }
             nothing()
         }
@@ -163,46 +163,46 @@ impl Exec {
     fn launch(&self, session: &'static Connection, stream: &Stream) -> Try {
         let steps = lock(&self.steps);
         let mut tracks = lock(&self.tracks);
-        let wanted = steps.iter().map(|step| step.lane).max().unwrap_or(0);
+        let wanted = steps.iter().map(|step| step.timeline).max().unwrap_or(0);
         if tracks.context != stream.context {
-            // Lanes of a context that may be gone; giving them back is right in either case.
-            for lane in tracks.lanes.drain(..) {
-                session.free_lane(lane);
+            // Timelines of a context that may be gone; giving them back is right in either case.
+            for timeline in tracks.timelines.drain(..) {
+                session.free_timeline(timeline);
             }
             tracks.context = stream.context;
         }
-        while tracks.lanes.len() < wanted {
+        while tracks.timelines.len() < wanted {
             let group = context::find(stream.context_handle)?.group;
-            tracks.lanes.push(session.new_lane(group, Role::Independent, stream.device, 0)?);
+            tracks.timelines.push(session.new_timeline(group, Role::Independent, stream.device, 0)?);
         }
-        if let Some((lane, seq)) = tracks.end {
-            session.hold_lane(stream.lane, lane, seq)?;
+        if let Some((timeline, seq)) = tracks.end {
+            session.hold_timeline(stream.timeline, timeline, seq)?;
         }
-        let start = session.point(stream.lane)?;
+        let start = session.point(stream.timeline)?;
         let host = calls_host(&steps);
-        let lane_of = |number: usize| if number == 0 { Some(stream.lane) } else { tracks.lanes.get(number - 1).copied() };
+        let timeline_of = |number: usize| if number == 0 { Some(stream.timeline) } else { tracks.timelines.get(number - 1).copied() };
         let mut last: Vec<Option<u64>> = vec![None; wanted + 1];
-        let mut reached: Vec<(LaneId, u64)> = Vec::with_capacity(steps.len());
+        let mut reached: Vec<(TimelineId, u64)> = Vec::with_capacity(steps.len());
         for step in steps.iter() {
-            let lane = lane_of(step.lane).ok_or(error::UNKNOWN)?;
-            if step.lane != 0 && last.get(step.lane).copied().flatten().is_none() {
-                session.hold_lane(lane, stream.lane, start)?;
+            let timeline = timeline_of(step.timeline).ok_or(error::UNKNOWN)?;
+            if step.timeline != 0 && last.get(step.timeline).copied().flatten().is_none() {
+                session.hold_timeline(timeline, stream.timeline, start)?;
             }
             for (other, seq) in step.after.iter().filter_map(|wait| reached.get(*wait)) {
-                session.hold_lane(lane, *other, *seq)?;
+                session.hold_timeline(timeline, *other, *seq)?;
             }
-            let seq = perform(session, step, lane, host)?;
-            reached.push((lane, seq));
-            if let Some(cell) = last.get_mut(step.lane) {
+            let seq = perform(session, step, timeline, host)?;
+            reached.push((timeline, seq));
+            if let Some(cell) = last.get_mut(step.timeline) {
                 *cell = Some(seq);
             }
         }
         for (number, seq) in last.iter().enumerate().skip(1) {
-            if let (Some(lane), Some(seq)) = (lane_of(number), seq) {
-                session.hold_lane(stream.lane, lane, *seq)?;
+            if let (Some(timeline), Some(seq)) = (timeline_of(number), seq) {
+                session.hold_timeline(stream.timeline, timeline, *seq)?;
             }
         }
-        tracks.end = Some((stream.lane, session.point(stream.lane)?));
+        tracks.end = Some((stream.timeline, session.point(stream.timeline)?));
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl Exec {
 }
 
 fn changes_context(old: &Work, new: &Work) -> bool {
-    let context = |work: &Work| if let Work::Kernel(kernel) = work { Some(kernel.function.place.context) } else { None };
+    let context = |work: &Work| if let Work::Kernel(kernel) = work { Some(kernel.function.origin.context) } else { None };
     context(old) != context(new)
 }
 
@@ -296,8 +296,8 @@ pub unsafe fn cuGraphInstantiateWithParams(out: *mut CUgraphExec, handle: CUgrap
 pub unsafe fn cuGraphExecDestroy(handle: CUgraphExec) -> Try {
     let session = process::find_connection()?;
     let exec = EXECS.remove(handle.addr() as u64).ok_or(error::INVALID_VALUE)?;
-    for lane in lock(&exec.tracks).lanes.drain(..) {
-        session.free_lane(lane);
+    for timeline in lock(&exec.tracks).timelines.drain(..) {
+        session.free_timeline(timeline);
     }
     Ok(())
 }

@@ -167,29 +167,29 @@ pub fn order(after: &[Vec<usize>]) -> Option<Vec<usize>> {
     (sorted.len() == after.len()).then_some(sorted)
 }
 
-/// Spreads ordered work over at most `most` lanes: a piece goes on in the lane of a piece it waits
-/// for, if that lane has not gone on yet.
+/// Spreads ordered work over at most `most` timelines: a piece continues the timeline of a piece
+/// that it waits for, if no other piece has continued that one.
 #[must_use]
-pub fn lanes(after: &[Vec<usize>], most: usize) -> Vec<usize> {
-    let mut lane_of: Vec<usize> = Vec::with_capacity(after.len());
-    // The last piece in each lane.
+pub fn assign_timelines(after: &[Vec<usize>], most: usize) -> Vec<usize> {
+    let mut timeline_of: Vec<usize> = Vec::with_capacity(after.len());
+    // The last piece on each timeline.
     let mut tails: Vec<usize> = Vec::new();
     for (piece, waits) in after.iter().enumerate() {
-        let follow = waits.iter().filter_map(|wait| lane_of.get(*wait).copied().filter(|lane| tails.get(*lane) == Some(wait))).min();
-        let lane = match follow {
-            Some(lane) => lane,
+        let follow = waits.iter().filter_map(|wait| timeline_of.get(*wait).copied().filter(|timeline| tails.get(*timeline) == Some(wait))).min();
+        let timeline = match follow {
+            Some(timeline) => timeline,
             None if tails.len() < most.max(1) => {
                 tails.push(piece);
                 tails.len() - 1
             }
             None => piece % most.max(1),
         };
-        if let Some(tail) = tails.get_mut(lane) {
+        if let Some(tail) = tails.get_mut(timeline) {
             *tail = piece;
         }
-        lane_of.push(lane);
+        timeline_of.push(timeline);
     }
-    lane_of
+    timeline_of
 }
 
 /// A graph handle.
@@ -220,10 +220,10 @@ mod tests {
     }
 
     #[test]
-    fn chains_stay_in_one_lane_and_branches_spread() {
-        assert_eq!(lanes(&[vec![], vec![0], vec![1]], 4), [0, 0, 0]);
-        assert_eq!(lanes(&[vec![], vec![0], vec![0], vec![1, 2]], 4), [0, 0, 1, 0]);
-        assert_eq!(lanes(&[vec![], vec![], vec![], vec![]], 2), [0, 1, 0, 1]);
-        assert_eq!(lanes(&[vec![], vec![], vec![1], vec![0]], 1), [0, 0, 0, 0]);
+    fn chains_stay_in_one_timeline_and_branches_spread() {
+        assert_eq!(assign_timelines(&[vec![], vec![0], vec![1]], 4), [0, 0, 0]);
+        assert_eq!(assign_timelines(&[vec![], vec![0], vec![0], vec![1, 2]], 4), [0, 0, 1, 0]);
+        assert_eq!(assign_timelines(&[vec![], vec![], vec![], vec![]], 2), [0, 1, 0, 1]);
+        assert_eq!(assign_timelines(&[vec![], vec![], vec![1], vec![0]], 1), [0, 0, 0, 0]);
     }
 }

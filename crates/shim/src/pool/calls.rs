@@ -51,7 +51,7 @@ fn allocate(session: &'static Connection, out: *mut CUdeviceptr, bytes: usize, p
         put!(out, address);
         return Ok(());
     }
-    let address = pool.take_block(session, stream.lane, bytes as u64)?;
+    let address = pool.take_block(session, stream.timeline, bytes as u64)?;
     let (id, sort) = (process::new_number(), Sort::Pool(pool.handle));
     let allocation = Allocation { start: address, bytes: bytes as u64, sort, context: stream.context, device: pool.device, id, sync_memops: false };
     memory::write_allocations().insert(allocation);
@@ -87,13 +87,13 @@ pub unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Try {
     }
     memory::write_allocations().remove(address).ok_or(error::INVALID_VALUE)?;
     let Sort::Pool(handle) = known.sort else {
-        return session.push(stream.lane, &Op::FreeInStream { address }).map(drop);
+        return session.push(stream.timeline, &Op::FreeInStream { address }).map(drop);
     };
-    let seq = session.point(stream.lane)?;
+    let seq = session.point(stream.timeline)?;
     match POOLS.get(handle) {
-        Some(pool) => pool.put_back(address, Some((stream.lane, seq))),
+        Some(pool) => pool.put_back(address, Some((stream.timeline, seq))),
         // Its pool was destroyed meanwhile: the block goes when the stream gets there.
-        None => return session.push(stream.lane, &Op::FreeInStream { address }).map(drop),
+        None => return session.push(stream.timeline, &Op::FreeInStream { address }).map(drop),
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> Try {
 
 pub unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> Try {
     let session = process::enter()?;
-    let done = |block: &Cached| block.freed.is_none_or(|(lane, seq)| session.is_done(lane, seq));
+    let done = |block: &Cached| block.freed.is_none_or(|(timeline, seq)| session.is_done(timeline, seq));
     named(pool)?.trim(session, keep as u64, done)
 }
 

@@ -11,7 +11,7 @@ mod calls;
 pub use calls::*;
 
 use crate::connection::Connection;
-use crate::connection::pipe::LaneId;
+use crate::connection::pipe::TimelineId;
 use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
 use crate::shortage;
@@ -37,7 +37,7 @@ struct Cached {
     address: u64,
     bytes: u64,
     /// Where it was freed; `None` when that point is certainly behind.
-    freed: Option<(LaneId, u64)>,
+    freed: Option<(TimelineId, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -85,13 +85,13 @@ impl Pool {
         core::ptr::without_provenance_mut(self.handle as usize)
     }
 
-    /// A block for work in a lane.
-    fn take_block(&self, session: &Connection, target: LaneId, bytes: u64) -> Try<u64> {
+    /// A block for work on a timeline.
+    fn take_block(&self, session: &Connection, target: TimelineId, bytes: u64) -> Try<u64> {
         let wanted = bytes.checked_next_multiple_of(GRAIN).ok_or(error::OUT_OF_MEMORY)?;
         let mut state = lock(&self.state);
         let ready = |block: &Cached| match block.freed {
             None => true,
-            Some((lane, seq)) => lane.index == target.index || session.is_done(lane, seq),
+            Some((timeline, seq)) => timeline.index == target.index || session.is_done(timeline, seq),
         };
         if let Some(block) = state.take_best(wanted, ready) {
             return Ok(state.hand_out(block));
@@ -107,8 +107,8 @@ impl Pool {
         let answer = match fresh(session) {
             Err(error::OUT_OF_MEMORY) => {
                 if let Some(block) = state.take_best(wanted, |_| true).filter(|_| state.reuse[2] != 0) {
-                    if let Some((lane, seq)) = block.freed {
-                        session.hold_lane(target, lane, seq)?;
+                    if let Some((timeline, seq)) = block.freed {
+                        session.hold_timeline(target, timeline, seq)?;
                     }
                     return Ok(state.hand_out(block));
                 }
@@ -138,7 +138,7 @@ impl Pool {
         Ok(state.hand_out(Cached { address, bytes: wanted, freed: None }))
     }
 
-    fn put_back(&self, address: u64, freed: Option<(LaneId, u64)>) {
+    fn put_back(&self, address: u64, freed: Option<(TimelineId, u64)>) {
         let mut state = lock(&self.state);
         if let Some(position) = state.used.iter().position(|(start, _)| *start == address) {
             let (address, bytes) = state.used.swap_remove(position);
@@ -189,7 +189,7 @@ pub(crate) fn settle(session: &Connection) {
         let keep = state.threshold;
         if state.reserved_now > keep && !state.cached.is_empty() {
             // A session in trouble reports it by itself.
-            let _ = state.release(session, keep, |block| block.freed.is_none_or(|(lane, seq)| session.is_done(lane, seq)));
+            let _ = state.release(session, keep, |block| block.freed.is_none_or(|(timeline, seq)| session.is_done(timeline, seq)));
         }
     }
 }

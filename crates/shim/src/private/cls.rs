@@ -3,13 +3,13 @@
 //! The runtime decides by a miss here that it must set a context up, so entries must go when their
 //! context goes ([`context_gone`]). Destructors run without the lock, because they call the driver.
 
-use super::{Slot, driver, function};
+use super::{TableWord, driver, function};
 use core::ffi::c_void;
 use cumux_abi::{CUcontext, CUresult};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// This table has no size word.
-pub(super) static TABLE: [Slot; 4] = [function!(put), function!(delete), function!(get), Slot::NULL];
+pub(super) static TABLE: [TableWord; 4] = [function!(put), function!(delete), function!(get), TableWord::NULL];
 
 type Destructor = unsafe extern "C" fn(context: CUcontext, key: *mut c_void, value: *mut c_void);
 

@@ -1,15 +1,15 @@
 //! CUDART_INTERFACE: how the CUDA runtime loads images of older kinds and finds the primary context
 //! of a device.
 
-use super::{Slot, driver, function, unknown_slots};
+use super::{TableWord, driver, function, unknown_slots};
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{CUcontext, CUdevice, CUmodule, CUresult};
 
-const UNKNOWN: [Slot; 13] = unknown_slots!(CudartInterface; 0 1 2 3 4 5 6 7 8 9 10 11 12);
+const UNKNOWN: [TableWord; 13] = unknown_slots!(CudartInterface; 0 1 2 3 4 5 6 7 8 9 10 11 12);
 
 /// The table of the CUDA runtime.
-pub(super) static INTERFACE: [Slot; 13] = [
-    Slot::size(13),
+pub(super) static INTERFACE: [TableWord; 13] = [
+    TableWord::size(13),
     function!(load),
     function!(primary_context),
     UNKNOWN[3],

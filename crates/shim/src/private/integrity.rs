@@ -5,16 +5,16 @@
 //! each device in order. Everything in it must be what the program itself is told: version, number,
 //! order, identity and place of the devices.
 
-use super::{Slot, driver, function, unknown_slots};
+use super::{TableWord, driver, function, unknown_slots};
 use core::ffi::c_int;
 use cumux_abi::{CUdevice, CUdevice_attribute, CUresult, CUuuid};
 use hmac::{Hmac, Mac as _};
 use md2::Md2;
 
-const UNKNOWN: [Slot; 3] = unknown_slots!(IntegrityCheck; 0 1 2);
+const UNKNOWN: [TableWord; 3] = unknown_slots!(IntegrityCheck; 0 1 2);
 
 /// The table of the integrity check.
-pub(super) static TABLE: [Slot; 3] = [Slot::size(3), function!(check), UNKNOWN[2]];
+pub(super) static TABLE: [TableWord; 3] = [TableWord::size(3), function!(check), UNKNOWN[2]];
 
 const KEY: [u8; 16] = [0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52, 0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f];
 

@@ -20,26 +20,26 @@ use cumux_abi::{CUresult, CUuuid};
 /// One word of a table.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Slot(*const c_void);
+struct TableWord(*const c_void);
 
 // SAFETY: a slot is a number or the address of a function; both may be read anywhere.
-unsafe impl Sync for Slot {}
+unsafe impl Sync for TableWord {}
 // SAFETY: a number or the address of a function may be moved to any thread.
-unsafe impl Send for Slot {}
+unsafe impl Send for TableWord {}
 
-impl Slot {
-    const NULL: Slot = Slot(core::ptr::null());
+impl TableWord {
+    const NULL: TableWord = TableWord(core::ptr::null());
 
     /// The first word of most tables.
-    const fn size(words: usize) -> Slot {
-        Slot(core::ptr::without_provenance(words * size_of::<Slot>()))
+    const fn size(words: usize) -> TableWord {
+        TableWord(core::ptr::without_provenance(words * size_of::<TableWord>()))
     }
 }
 
 /// A slot that holds a function.
 macro_rules! function {
     ($function:path) => {
-        $crate::private::Slot($function as *const () as *const core::ffi::c_void)
+        $crate::private::TableWord($function as *const () as *const core::ffi::c_void)
     };
 }
 use function;
@@ -106,7 +106,7 @@ const fn digit(character: u8) -> u8 {
     }
 }
 
-static TABLES: &[([u8; 16], &[Slot])] = &[
+static TABLES: &[([u8; 16], &[TableWord])] = &[
     (uuid("6bd5fb6c-5bf4-e74a-8987-d93912fd9df9"), &cudart::INTERFACE),
     (uuid("42d85a81-23f6-cb47-8298-f6e78a3aecdc"), &tools::TLS),
     (uuid("a094798c-2e74-2e74-93f2-0800200c0a66"), &tools::RUNTIME_HOOKS),

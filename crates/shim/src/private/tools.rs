@@ -1,28 +1,28 @@
 //! Tables that profilers were meant to use and that the runtime and cuBLAS use as well: current
 //! context, context identity, scratch memory.
 
-use super::{Slot, driver, function, unknown_slots};
+use super::{TableWord, driver, function, unknown_slots};
 use core::cell::UnsafeCell;
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{CUcontext, CUresult};
 
-/// TOOLS_TLS. Slot 2 gives the current context; cuBLASLt keys its kernels by it.
-pub(super) static TLS: [Slot; 3] = {
-    const UNKNOWN: [Slot; 2] = unknown_slots!(ToolsTls; 0 1);
-    [Slot::size(3), UNKNOWN[1], function!(current_context)]
+/// TOOLS_TLS. TableWord 2 gives the current context; cuBLASLt keys its kernels by it.
+pub(super) static TLS: [TableWord; 3] = {
+    const UNKNOWN: [TableWord; 2] = unknown_slots!(ToolsTls; 0 1);
+    [TableWord::size(3), UNKNOWN[1], function!(current_context)]
 };
 
 /// TOOLS_RUNTIME_CALLBACK_HOOKS. Slots 2 and 6 lend memory, slot 4 identifies a context.
-pub(super) static RUNTIME_HOOKS: [Slot; 7] = {
-    const UNKNOWN: [Slot; 6] = unknown_slots!(RuntimeHooks; 0 1 2 3 4 5);
-    [Slot::size(7), UNKNOWN[1], function!(large_scratch), UNKNOWN[3], function!(hook_context_identity), UNKNOWN[5], function!(small_scratch)]
+pub(super) static RUNTIME_HOOKS: [TableWord; 7] = {
+    const UNKNOWN: [TableWord; 6] = unknown_slots!(RuntimeHooks; 0 1 2 3 4 5);
+    [TableWord::size(7), UNKNOWN[1], function!(large_scratch), UNKNOWN[3], function!(hook_context_identity), UNKNOWN[5], function!(small_scratch)]
 };
 
 /// CONTEXT_CHECKS: whether a context is a wrapped one. Ours never are.
-pub(super) static CONTEXT_CHECKS: [Slot; 15] = {
-    const UNKNOWN: [Slot; 15] = unknown_slots!(ContextChecks; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+pub(super) static CONTEXT_CHECKS: [TableWord; 15] = {
+    const UNKNOWN: [TableWord; 15] = unknown_slots!(ContextChecks; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
     let mut slots = UNKNOWN;
-    slots[0] = Slot::size(15);
+    slots[0] = TableWord::size(15);
     slots[2] = function!(check_context);
     slots[3] = function!(check_driver);
     slots
@@ -31,14 +31,14 @@ pub(super) static CONTEXT_CHECKS: [Slot; 15] = {
 const CONTEXT_WORDS: usize = 93;
 
 /// CU_ETID_ToolsContext: slot 4 gives the identity of a context, as `cuCtxGetId` does.
-pub(super) static CONTEXT: [Slot; CONTEXT_WORDS] = {
-    const UNKNOWN: [Slot; CONTEXT_WORDS] = unknown_slots!(ToolsContext;
+pub(super) static CONTEXT: [TableWord; CONTEXT_WORDS] = {
+    const UNKNOWN: [TableWord; CONTEXT_WORDS] = unknown_slots!(ToolsContext;
         0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30
         31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61
         62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92
     );
     let mut slots = UNKNOWN;
-    slots[0] = Slot::size(CONTEXT_WORDS);
+    slots[0] = TableWord::size(CONTEXT_WORDS);
     slots[4] = function!(context_identity);
     slots
 };

@@ -23,10 +23,10 @@ fn create(out: *mut CUstream, flags: c_uint, priority: c_int) -> Try {
     }
     let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
     let role = if flags & NON_BLOCKING != 0 { Role::Independent } else { Role::Blocking };
-    let lane = session.new_lane(context.group, role, context.device, priority)?;
-    let made = STREAMS.insert(|handle| Stream::new(context.home(), handle, role, lane, flags, priority));
+    let timeline = session.new_timeline(context.group, role, context.device, priority)?;
+    let made = STREAMS.insert(|handle| Stream::new(context.home(), handle, role, timeline, flags, priority));
     let Some((_, stream)) = made else {
-        session.free_lane(lane);
+        session.free_timeline(timeline);
         return Err(error::OUT_OF_MEMORY);
     };
     put!(out, stream.as_c());
@@ -44,7 +44,7 @@ pub unsafe fn cuStreamCreateWithPriority(out: *mut CUstream, flags: c_uint, prio
 pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> Try {
     let session = process::find_connection()?;
     let stream = STREAMS.remove(stream.addr() as u64).ok_or(error::INVALID_HANDLE)?;
-    session.free_lane(stream.lane);
+    session.free_timeline(stream.timeline);
     session.health()
 }
 
@@ -52,14 +52,14 @@ pub unsafe fn cuStreamSynchronize(stream: CUstream) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, stream)?;
     capture::refuse_while_capturing(&stream)?;
-    session.drain_lane(stream.lane)
+    session.drain_timeline(stream.timeline)
 }
 
 pub unsafe fn cuStreamQuery(stream: CUstream) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, stream)?;
     capture::refuse_while_capturing(&stream)?;
-    if session.is_idle(stream.lane)? { Ok(()) } else { Err(error::NOT_READY) }
+    if session.is_idle(stream.timeline)? { Ok(()) } else { Err(error::NOT_READY) }
 }
 
 pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) -> Try {
@@ -79,7 +79,7 @@ pub unsafe fn cuStreamAddCallback(stream: CUstream, callback: CUstreamCallback, 
     let name = stream.addr();
     let stream = context::stream(session, stream)?;
     capture::refuse_while_capturing(&stream)?;
-    callback::push(session, stream.lane, Work::Stream { callback, stream: name, data: data.expose_provenance() })
+    callback::push(session, stream.timeline, Work::Stream { callback, stream: name, data: data.expose_provenance() })
 }
 
 // ---- questions

@@ -1,13 +1,13 @@
-//! Streams: lanes of the ring with a handle, flags and a priority.
+//! Streams: timelines of the ring with a handle, flags and a priority.
 
 mod calls;
-mod place;
+mod capture_point;
 
 pub use calls::*;
-pub use place::{Capture, Place};
+pub use capture_point::{Capture, CapturePoint};
 
 use crate::connection::Connection;
-use crate::connection::pipe::{LaneId, Role};
+use crate::connection::pipe::{Role, TimelineId};
 use crate::ffi::Try;
 use crate::handle::{Kind, Table};
 use crate::process;
@@ -27,7 +27,7 @@ pub struct Home {
     pub handle: u64,
     /// Ordinal of its device.
     pub device: u32,
-    /// Its lanes.
+    /// The group of its timelines.
     pub group: u32,
 }
 
@@ -44,8 +44,8 @@ pub struct Stream {
     pub context_handle: u64,
     /// Ordinal of its device.
     pub device: u32,
-    /// Its place in the ring.
-    pub lane: LaneId,
+    /// Its timeline in the ring.
+    pub timeline: TimelineId,
     /// What it is to its context's NULL stream.
     pub role: Role,
     flags: c_uint,
@@ -53,18 +53,18 @@ pub struct Stream {
     /// Attributes as the program set them: number and the 64 bytes of value.
     attributes: Mutex<Vec<(u32, [u64; 8])>>,
     /// While it captures: which capture, and where in it.
-    pub(crate) capture: Mutex<Option<Place>>,
+    pub(crate) capture: Mutex<Option<CapturePoint>>,
 }
 
 impl Stream {
-    fn new(home: Home, handle: u64, role: Role, lane: LaneId, flags: c_uint, priority: c_int) -> Arc<Self> {
+    fn new(home: Home, handle: u64, role: Role, timeline: TimelineId, flags: c_uint, priority: c_int) -> Arc<Self> {
         Arc::new(Self {
             handle,
             id: process::new_number(),
             context: home.context,
             context_handle: home.handle,
             device: home.device,
-            lane,
+            timeline,
             role,
             flags,
             priority,
@@ -78,8 +78,8 @@ impl Stream {
     /// # Errors
     /// OUT_OF_MEMORY when all stream indices are in use.
     pub fn default_of(session: &Connection, home: Home, role: Role) -> Try<Arc<Self>> {
-        let lane = session.new_lane(home.group, role, home.device, 0)?;
-        Ok(Self::new(home, 0, role, lane, 0, 0))
+        let timeline = session.new_timeline(home.group, role, home.device, 0)?;
+        Ok(Self::new(home, 0, role, timeline, 0, 0))
     }
 
     /// The handle as C has it.

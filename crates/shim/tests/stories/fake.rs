@@ -118,14 +118,14 @@ pub(crate) fn session() -> &'static Connection {
     })
 }
 
-struct Lane {
+struct Timeline {
     queue: VecDeque<(u64, Op)>,
     done: u64,
 }
 
 struct Fake {
     service: Service,
-    streams: BTreeMap<u32, Lane>,
+    streams: BTreeMap<u32, Timeline>,
     next: u64,
     sizes: BTreeMap<u64, u64>,
     /// Addresses to free when the streams have come this far.
@@ -176,8 +176,8 @@ impl Fake {
         match record.op {
             Op::StreamCreate { index, .. } => {
                 let done = self.service.completed(index);
-                let before = self.streams.insert(index, Lane { queue: VecDeque::new(), done });
-                assert!(before.is_none_or(|lane| lane.queue.is_empty()), "stream {index} minted while in use");
+                let before = self.streams.insert(index, Timeline { queue: VecDeque::new(), done });
+                assert!(before.is_none_or(|timeline| timeline.queue.is_empty()), "stream {index} minted while in use");
             }
             Op::MemAlloc { bytes, align, .. } => {
                 let address = self.next.next_multiple_of(align);
@@ -189,7 +189,7 @@ impl Fake {
                 self.answer(&record, 0, [address, 0]);
             }
             Op::MemFree { address } => {
-                let waits = self.streams.iter().filter_map(|(index, lane)| lane.queue.back().map(|(seq, _)| (*index, *seq))).collect();
+                let waits = self.streams.iter().filter_map(|(index, timeline)| timeline.queue.back().map(|(seq, _)| (*index, *seq))).collect();
                 self.barriers.push((address, waits));
             }
             Op::MemInfo { .. } => {
@@ -206,10 +206,10 @@ impl Fake {
                 self.answer(&record, 0, [0, 0])
             }
             ref op if op.in_stream() => {
-                let lane = self.streams.get_mut(&record.header.stream).expect("a stream that was created");
-                let last = lane.queue.back().map_or(lane.done, |(seq, _)| *seq);
+                let timeline = self.streams.get_mut(&record.header.stream).expect("a stream that was created");
+                let last = timeline.queue.back().map_or(timeline.done, |(seq, _)| *seq);
                 assert_eq!(record.header.seq, last + 1, "sequences grow by one");
-                lane.queue.push_back((record.header.seq, record.op));
+                timeline.queue.push_back((record.header.seq, record.op));
             }
             _ => {}
         }
@@ -245,13 +245,13 @@ impl Fake {
         }
         let indices: Vec<u32> = self.streams.keys().copied().collect();
         for index in indices {
-            let Some((seq, op)) = self.streams.get(&index).and_then(|lane| lane.queue.front().cloned()) else { continue };
+            let Some((seq, op)) = self.streams.get(&index).and_then(|timeline| timeline.queue.front().cloned()) else { continue };
             if !self.perform(index, seq, &op) {
                 continue;
             }
-            if let Some(lane) = self.streams.get_mut(&index) {
-                lane.queue.pop_front();
-                lane.done = seq;
+            if let Some(timeline) = self.streams.get_mut(&index) {
+                timeline.queue.pop_front();
+                timeline.done = seq;
             }
             self.service.set_completed(index, seq);
             return true;
@@ -260,7 +260,7 @@ impl Fake {
     }
 
     fn done(&self, index: u32) -> u64 {
-        self.streams.get(&index).map_or(0, |lane| lane.done)
+        self.streams.get(&index).map_or(0, |timeline| timeline.done)
     }
 
     fn perform(&mut self, index: u32, seq: u64, op: &Op) -> bool {

@@ -23,8 +23,7 @@ impl<'a> Reader<'a> {
     }
 
     fn word<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (head, rest) =
-            self.bytes.split_first_chunk::<N>().ok_or(DecodeError::Length { claimed: self.whole, available: self.whole - self.bytes.len() + N })?;
+        let (head, rest) = self.bytes.split_first_chunk::<N>().ok_or(DecodeError::Short { bytes: self.whole, needed: self.whole - self.bytes.len() + N })?;
         self.bytes = rest;
         Ok(*head)
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cumux_device::{ClientId, DeviceError, Report};
 use parking_lot::MutexGuard;
 
-use super::super::card::Card;
+use super::super::card::SoftwareCard;
 use super::super::client::Task;
 use super::super::scheduler::Scheduler;
 use super::Phase;
@@ -15,7 +15,7 @@ const QUIET_WAIT_LIMIT: Duration = Duration::from_secs(1);
 /// A kernel that runs for longer is one that is waited for.
 const LONG_KERNEL: Duration = Duration::from_millis(5);
 
-impl Card {
+impl SoftwareCard {
     /// The error of every call on a lost card.
     ///
     /// # Errors

@@ -6,13 +6,13 @@ use std::time::Instant;
 use cumux_device::Begun;
 use parking_lot::MutexGuard;
 
-use super::super::card::Card;
+use super::super::card::SoftwareCard;
 use super::super::scheduler::DevicePhase;
 use super::Phase;
 use super::settle::Settlement;
 
 /// Runs until the card is lost or the device closes.
-pub(crate) fn run(card: &Card) {
+pub(crate) fn run(card: &SoftwareCard) {
     let mut scheduler = card.scheduler.lock();
     while scheduler.phase == DevicePhase::Open {
         let now = Instant::now();
@@ -48,7 +48,7 @@ pub(crate) fn run(card: &Card) {
 }
 
 /// Delivers the last reports of a card.
-fn deliver(card: &Card, mut settlement: Settlement) {
+fn deliver(card: &SoftwareCard, mut settlement: Settlement) {
     tracing::error!("the card is lost: {}", settlement.why);
     card.sink.retired_all(&mut settlement.reports);
     for (client, fault) in &settlement.culprits {

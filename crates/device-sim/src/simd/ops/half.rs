@@ -6,7 +6,7 @@
 use super::comparison::Comparison;
 use super::round::{RN, odd_sum, to_format};
 use crate::simd::alu::{Alu, AluFunction, Op1, Op2, Op3, Op3x};
-use crate::simd::lanes::{LANES, PerLane, RegisterType, Slot, WarpRegisters};
+use crate::simd::lanes::{LANES, PerLane, RegisterSlot, RegisterType, WarpRegisters};
 use std::marker::PhantomData;
 
 /// A half-precision number (`.f16`), in the low 16 bits of a 32-bit slot.
@@ -45,11 +45,11 @@ macro_rules! small {
                 u32::from(self.0)
             }
             #[inline(always)]
-            fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<u32> {
+            fn read<'x>(registers: &'x WarpRegisters<'_>, slot: RegisterSlot) -> &'x PerLane<u32> {
                 registers.get32(slot)
             }
             #[inline(always)]
-            fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<u32>, mask: u32) {
+            fn write(registers: &mut WarpRegisters<'_>, slot: RegisterSlot, value: &PerLane<u32>, mask: u32) {
                 registers.set32(slot, value, mask);
             }
         }

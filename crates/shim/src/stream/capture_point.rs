@@ -32,7 +32,7 @@ pub struct Capture {
 
 /// A point in a capture.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct CapturePoint {
     /// The capture.
     pub(crate) capture: Arc<Capture>,
     /// Nodes that what comes next comes after.
