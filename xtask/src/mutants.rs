@@ -94,6 +94,6 @@ fn try_crate(root: &Path, tool: &Path, name: &str) -> anyhow::Result<Outcome> {
 
 /// The number of mutants in a list.
 fn count(list: &Path) -> anyhow::Result<usize> {
-    let text = std::fs::read_to_string(&list).with_context(|| format!("{} cannot be read", list.display()))?;
+    let text = std::fs::read_to_string(list).with_context(|| format!("{} cannot be read", list.display()))?;
     Ok(text.lines().filter(|line| !line.trim().is_empty()).count())
 }

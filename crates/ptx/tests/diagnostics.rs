@@ -144,6 +144,21 @@ fn each_instruction_says_how_many_operands_it_takes() {
     }
 }
 
+/// Parameters and return values, each alone, must be as declared.
+#[test]
+fn a_definition_is_as_its_declaration() {
+    let define = |returns: &str, parameters: &str| {
+        let text =
+            format!(".version 9.0\n.target sm_90\n.address_size 64\n.func (.param .b32 r) f(.param .b32 a);\n.func ({returns}) f({parameters}) {{ ret; }}\n");
+        parse(&text).err().map(|error| error.diagnostics[0].to_string())
+    };
+    assert_eq!(define(".param .b32 r", ".param .b32 a"), None);
+    for (returns, parameters) in [(".param .b64 r", ".param .b32 a"), (".param .b32 r", ".param .b64 a"), (".param .b32 r", ".param .b32 a, .param .b32 b")] {
+        let found = define(returns, parameters).unwrap_or_default();
+        assert!(found.contains("'f' has other parameters than declared at line 4"), "({returns}) f({parameters}): {found}");
+    }
+}
+
 #[test]
 fn good_statements_are_no_mistakes() {
     let good = "

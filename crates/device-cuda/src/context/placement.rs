@@ -83,8 +83,8 @@ struct IdleBlock {
     contents: Option<Vec<u8>>,
 }
 
-/// Variables of a module that hold nothing ([`Cubin::keeps_no_state`]): clients share the module, and
-/// each has variables of its own, which only its host program sees.
+/// Variables of a module that hold nothing ([`Cubin::keeps_no_state`]): clients share the module,
+/// and each has variables of its own, which only its host program sees.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdleVariables {
     blocks: Vec<IdleBlock>,

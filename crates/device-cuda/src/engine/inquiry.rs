@@ -101,8 +101,8 @@ impl Engine {
         };
         let is_dump_pending = matches!(self.shared.watch.dump(), DumpState::Pending);
         let verdict = decide(&inquiry.flying, &inquiry.known, dump.as_deref(), self.shared.watch.has_assertions());
-        // Without the dump everybody who cannot be told apart would have to be told. With hundreds of
-        // megabytes of code on the card, writing it takes 0.1 s and more.
+        // Without the dump, all clients that cannot be told apart would get the error. With hundreds
+        // of megabytes of code on the card, writing it takes 0.1 s and more.
         if is_dump_pending && !verdict.is_certain() && waited < self.shared.fault_wait {
             return progress;
         }

@@ -108,8 +108,8 @@ impl Verdict {
     }
 }
 
-/// Decides by what is known now. `known`: all kernels that were launched, of all engines. `asserted`: the driver
-/// has printed a failed assertion.
+/// Decides by what is known now. `known`: all kernels that were launched, of all engines.
+/// `asserted`: the driver has printed a failed assertion.
 pub(crate) fn decide(flying: &[FlyingKernel], known: &[KnownKernel], dump: Option<&Dump>, asserted: bool) -> Verdict {
     let error = dump.map(|dump| if asserted { CudaError::ASSERT } else { dump.error() }).or(asserted.then_some(CudaError::ASSERT));
     let running: Vec<&FlyingKernel> = flying.iter().filter(|kernel| kernel.may_run && (error != Some(CudaError::ASSERT) || kernel.kernel.asserts)).collect();

@@ -1,7 +1,7 @@
 //! The gate that threads pass to make calls on a quiet card.
 
 use crate::counters::{ClientCounts, Counters};
-use crate::driver::{Driver, Module};
+use crate::driver::{Driver, Module, is_fault_announced};
 use crate::helpers::Helpers;
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, DeviceError};
@@ -11,8 +11,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a thread waits for a quiet card before it goes on all the same.
-const QUIET_WAIT_LIMIT: Duration = Duration::from_secs(1);
+/// How long a thread waits for a quiet card before it goes on all the same. A card that stands still
+/// because of a fault is no reason to go on: the call would hold a lock of the driver that it needs
+/// to handle the fault, and wait for kernels that do not end before. With much code loaded, the
+/// driver announces a fault after up to two seconds.
+const QUIET_WAIT_LIMIT: Duration = Duration::from_secs(4);
+/// How often a thread that waits looks whether a fault was announced.
+const LOOK_AROUND: Duration = Duration::from_millis(20);
+/// How long a thread waits for the end of the process after a fault was announced. Its call is made
+/// by the successor.
+const FAULT_WAIT_LIMIT: Duration = Duration::from_secs(6);
 /// Unused modules that wait for another thread's quiet moment. When there are this many, a quiet
 /// moment is requested to unload them.
 const UNUSED_LIMIT: usize = 32;
@@ -37,13 +45,16 @@ pub(crate) trait LongWorkHolders: Send + Sync {
 /// process. The call that needed a quiet card was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Occupied {
-    /// The clients whose work does not end.
+    /// The clients whose work does not end; none if a kernel has broken the context.
     pub by: BTreeSet<ClientId>,
 }
 
 impl Occupied {
     /// The error for the call that was not made.
     pub(crate) fn into_error(self) -> DeviceError {
+        if self.by.is_empty() {
+            return DeviceError::LetGo("a kernel has broken the context".into());
+        }
         DeviceError::LetGo(format!("work of clients {:?} does not end", self.by))
     }
 }
@@ -102,7 +113,8 @@ impl Gate {
     ///
     /// # Errors
     /// [`Occupied`] if work of a client does not end, and the client that `act` is for has left for
-    /// another process with all others. Where they cannot leave, `act` is run after
+    /// another process with all others; also if a fault was announced, and the process has not ended
+    /// for a while. Where they cannot leave, `act` is run after
     /// [`QUIET_WAIT_LIMIT`] all the same, and for a client whose own work does not end.
     pub(crate) fn run_quietly<T>(&self, counts: Option<&ClientCounts>, act: impl FnOnce() -> T) -> Result<T, Occupied> {
         let begun = Instant::now();
@@ -124,7 +136,16 @@ impl Gate {
                 return Err(Occupied { by });
             }
         }
-        if !(0..missing).all(|_| answers.recv_deadline(until).is_ok()) {
+        while missing > 0 && !is_fault_announced() && Instant::now() < until {
+            missing -= usize::from(answers.recv_timeout(LOOK_AROUND).is_ok());
+        }
+        if is_fault_announced() {
+            if counts.is_some() {
+                std::thread::sleep(FAULT_WAIT_LIMIT);
+            }
+            return Err(Occupied { by: BTreeSet::new() });
+        }
+        if missing > 0 {
             self.counters.quiet_timeouts.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("a kernel runs for longer than {} ms: loading a module stops all clients until it ends", QUIET_WAIT_LIMIT.as_millis());
         }

@@ -179,9 +179,9 @@ impl Cubin {
     }
 
     /// True if no variable can hold anything: one copy of the image serves all clients. Most
-    /// images of libraries are of this kind. Their headers define function objects without
-    /// members (`cuda::std::ranges::begin`, `thrust::seq`), and constants inside of functions, which
-    /// no host program can name.
+    /// images of libraries are of this kind. Their headers define function objects without members
+    /// (`cuda::std::ranges::begin`, `thrust::seq`), and constants inside of functions, which no host
+    /// program can name.
     #[must_use]
     pub fn keeps_no_state(&self) -> bool {
         let is_empty = |variable: &Variable| match variable.home {
