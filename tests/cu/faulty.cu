@@ -1,5 +1,7 @@
 // Makes the fault that its argument names, after a line on its standard input, and says what the
-// wait for it answers. The name of the fault is the last line that it prints.
+// wait for it answers. The name of the fault is the last line that it prints. Its images have line
+// information.
+// nvcc: -lineinfo -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=[sm_90,compute_90]
 #include "../../examples/example.cuh"
 
 #include <cassert>
@@ -11,6 +13,14 @@ __global__ void work(int *values, int n) {
 }
 
 __global__ void store(int *address) { *address = 1; }
+
+static __device__ __forceinline__ void put(int *address) {
+    *address = 2;
+}
+
+__global__ void inlined(int *address) {
+    put(address);
+}
 
 __global__ void load(const int *address, int *out) { *out = *address; }
 
@@ -35,6 +45,7 @@ int main(int argc, char **argv) {
     // Work of its own around the fault: nothing of it is done afterwards.
     work<<<n / 256, 256>>>(device, n);
     if (!std::strcmp(kind, "store")) store<<<1, 1>>>((int *)0xdead0000ull);
+    if (!std::strcmp(kind, "inlined")) inlined<<<1, 1>>>((int *)0xdead0000ull);
     if (!std::strcmp(kind, "load")) load<<<1, 1>>>((const int *)0xdead0000ull, device);
     if (!std::strcmp(kind, "misaligned")) store<<<1, 1>>>((int *)((char *)device + 2));
     if (!std::strcmp(kind, "trap")) trap<<<4, 32>>>();

@@ -74,6 +74,45 @@ fn one_of_eight_makes_an_illegal_access() {
     assert!(log.contains(&pid.to_string()), "the log names the culprit:\n{log}");
 }
 
+/// The number of the line of faulty.cu that has this text.
+fn line_of(text: &str) -> usize {
+    let lines = include_str!("../cu/faulty.cu").lines();
+    1 + lines.enumerate().find(|(_, line)| line.contains(text)).unwrap_or_else(|| panic!("no {text}")).0
+}
+
+#[test]
+fn a_fault_names_its_source_line() {
+    let node = Node::start();
+    let put = line_of("*address = 2;");
+    let kinds = [("store", "*address = 1;", None), ("load", "*out = *address;", None), ("inlined", "put(address);", Some(put))];
+    for (known, (kind, text, inlined)) in (1..).zip(kinds) {
+        let mut culprit = node.test_client("faulty").args(&[kind]).start();
+        culprit.wait_for_line("ready");
+        let pid = culprit.pid();
+        culprit.tell("");
+        let said = culprit.expect_ok();
+        assert!(said.contains("wait: cudaErrorIllegalAddress"), "{said}");
+        let listed = node.wait_for("the fault in the list", |node| {
+            let out = node.cumux(&["faults", "--json"]).output().unwrap();
+            let listed: Vec<serde_json::Value> = serde_json::from_slice(&out.stdout).unwrap();
+            (listed.len() == known).then_some(listed)
+        });
+        let fault = listed.last().unwrap();
+        let known = fault["text"].as_str().unwrap();
+        let outer = format!("faulty.cu:{}", line_of(text));
+        assert!(known.contains(kind) && known.contains(&outer), "{known}");
+        if let Some(inner) = inlined {
+            let (first, second) = known.split_once(", inlined at /").unwrap();
+            assert!(first.ends_with(&format!("faulty.cu:{inner}")) && second.contains(&outer), "{known}");
+        }
+        assert_eq!(fault["pid"], pid, "{fault}");
+        let table = String::from_utf8(node.cumux(&["faults"]).output().unwrap().stdout).unwrap();
+        assert!(table.contains(&outer), "{table}");
+        let log = std::fs::read_to_string(node.folder().join("log/server.log")).unwrap();
+        assert!(log.lines().any(|line| line.contains(&pid.to_string()) && line.contains(&outer)), "{log}");
+    }
+}
+
 #[test]
 fn a_client_forks() {
     let node = Node::start();

@@ -37,10 +37,11 @@ struct Target {
     options: &'static [&'static str],
 }
 
-const TARGETS: [Target; 7] = [
+const TARGETS: [Target; 8] = [
     Target { name: "ptx", seeds: Some("crates/device-sim/tests/ptx"), options: &[] },
     Target { name: "fatbin", seeds: Some("crates/fatbin/tests/data"), options: &[] },
     Target { name: "cubin", seeds: Some("crates/fatbin/tests/data"), options: &[] },
+    Target { name: "lines", seeds: Some("crates/fatbin/tests/data"), options: &[] },
     Target { name: "record", seeds: None, options: &[] },
     Target { name: "control", seeds: Some("fuzz/seeds/control"), options: &[] },
     Target { name: "packets", seeds: None, options: OF_WORLDS },

@@ -93,8 +93,13 @@ fn copy_dump(faults: &[Listed], number: usize, to: &Path) -> anyhow::Result<u8> 
     let folder = Folder::open(&fault.folder)?;
     let mut source = folder.open_to_read(&fault.record.dump).map_err(FolderError::into_io).with_context(|| format!("the dump of fault {number} is gone"))?;
     let mut target = File::create_new(to).with_context(|| format!("cannot make {}", to.display()))?;
-    let bytes = io::copy(&mut source, &mut target)?;
-    say::line(format_args!("{}: {bytes} bytes; cuda-gdb opens it with `target cudacore {}`", to.display(), to.display()))?;
+    let bytes = io::copy(&mut source, &mut target).with_context(|| {
+        // Half a dump is none, and would be in the way of the next attempt.
+        let _ = std::fs::remove_file(to);
+        format!("{} cannot be written", to.display())
+    })?;
+    let (program, pid) = (escape_foreign(&fault.record.program, LONGEST_TEXT), fault.record.pid);
+    say::line(format_args!("{}: {bytes} bytes, of {program} (PID {pid}); cuda-gdb opens it with `target cudacore {}`", to.display(), to.display()))?;
     Ok(0)
 }
 

@@ -434,7 +434,8 @@ fn the_longest_fault_fits_into_packets_with_those_of_others() {
     let world = World::new();
     let guest = Guest::new(&world, 6);
     let session = world.session(6);
-    session.fault(&mut session.lock(), &Fault { result: result::LAUNCH_FAILED, text: format!("kernel {}", "x".repeat(1 << 20)) });
+    session.fault(&mut session.lock(), &Fault { result: result::LAUNCH_FAILED, text: format!("kernel at \u{1b}[2J\n{}", "x".repeat(1 << 20)) });
+    assert!(session.status().fault.starts_with("kernel at \\u{1b}[2J\\nxxx"), "it goes to logs and terminals: {}", session.status().fault);
     let (ours, theirs) = Connection::pair().unwrap();
     let clients = vec![session.status(); cumux_wire::message::CLIENTS_A_PACKET];
     for report in [world.reports.recv().unwrap().0, FromExecutor::Metrics { request: 1, clients, more: false }] {

@@ -5,7 +5,7 @@
 //! program may also pass a bare compiled image or bare PTX. [`images`] reads all three;
 //! [`total_len`] says how many bytes belong to a pointer of which only the start is known;
 //! [`sections`] finds what is embedded in an executable file; [`cubin`] makes a compiled image use
-//! variables at addresses of the caller's.
+//! variables at addresses of the caller's; [`lines`] finds the source line of an instruction.
 //!
 //! All input is hostile: nothing here panics, every length is checked before it is used, and
 //! unpacking is bounded by the announced size and by a limit of the caller's.
@@ -23,6 +23,7 @@ mod relocatable;
 mod unpack;
 
 pub mod cubin;
+pub mod lines;
 
 pub use embedded::{EmbeddedSection, sections};
 pub use error::{Error, Result};

@@ -318,5 +318,6 @@ fn debug_information_is_stepped_over() {
     let body = module.functions[0].body.as_ref().unwrap();
     let lines: Vec<_> = (0..3).map(|at| body.line_of(at).unwrap().line).collect();
     assert_eq!(lines, [5, 5, 6]);
+    assert_eq!((0..3).map(|at| body.line_of(at).unwrap().inlined_at).collect::<Vec<_>>(), [None, None, Some([1, 5, 3])]);
     assert_eq!(&*module.files[0].1, "a.cu");
 }

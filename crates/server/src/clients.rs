@@ -1,10 +1,11 @@
 //! Clients: arriving, being told apart by their processes, leaving, and what is said of them.
 
 use crate::core::{Arrival, Core, Ending, Subject};
+use crate::fault_log::LONGEST_TEXT;
 use crate::host::{Fate, Host};
 use crate::session::{Files, Keeping, Seat, Session, parts, shortened};
-use cumux_link::Connection;
 use cumux_link::connection::exactly;
+use cumux_link::{Connection, escape_foreign};
 use cumux_wire::VERSION;
 use cumux_wire::cuda::{ComputeMode, DeviceAttribute};
 use cumux_wire::layout::WINDOWS;
@@ -290,7 +291,7 @@ impl<H: Host> Core<H> {
         session.status.fault = shortened(text);
         let pid = session.about.pid;
         let parts = session.about.parts.clone();
-        if let Err(error) = self.faults.add(id, pid, &session.about.program, result, &shortened(text)) {
+        if let Err(error) = self.faults.add(id, pid, &session.about.program, result, text) {
             self.log.line(&format!("The fault cannot be written down for `cumux faults`: {error}"));
         }
         self.log.line(&format!("Client {{PID: {pid}, Context: 1}} encountered a fatal GPU error."));
@@ -303,7 +304,7 @@ impl<H: Host> Core<H> {
         self.log.line(&format!("All clients belonging to error trigging process {pid} will be torn down"));
         self.log.line("The following client process have a sticky error set:");
         self.log.line(&pid.to_string());
-        self.note(&format!("Client process {pid}: error {result}: {text}"));
+        self.note(&format!("Client process {pid}: error {result}: {}", escape_foreign(text, LONGEST_TEXT)));
     }
 }
 

@@ -4,7 +4,7 @@
 //! Invariants: at most [`MOST_RECORDS`] faults and [`MOST_DUMPS`] dumps are kept, the newest. A
 //! record is written before its dump, and names it when the dump is whole.
 
-use cumux_link::{Folder, FolderError};
+use cumux_link::{Folder, FolderError, escape_foreign};
 use cumux_wire::message::FaultRecord;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,6 +18,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const MOST_RECORDS: usize = 100;
 /// Most core dumps that are kept. With PyTorch's modules on the card one has 100 MB.
 const MOST_DUMPS: usize = 4;
+/// Most characters of what is known of a fault: kernel, function and source line have long names.
+/// Statuses have less room.
+pub(crate) const LONGEST_TEXT: usize = 1000;
 /// Longest file of records.
 const LONGEST: u64 = 1 << 20;
 
@@ -47,7 +50,15 @@ impl FaultLog {
     pub(crate) fn add(&self, session: u32, pid: u32, program: &str, result: u32, text: &str) -> io::Result<()> {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
         let mut records = lock(&self.records);
-        records.push_back(FaultRecord { at_ms, session, pid, program: program.to_owned(), result, text: text.to_owned(), dump: String::new() });
+        records.push_back(FaultRecord {
+            at_ms,
+            session,
+            pid,
+            program: program.to_owned(),
+            result,
+            text: escape_foreign(text, LONGEST_TEXT),
+            dump: String::new(),
+        });
         while records.len() > MOST_RECORDS {
             records.pop_front();
         }
@@ -117,7 +128,8 @@ mod tests {
         let path = folder.path().join("faults-7.json");
         let log = FaultLog::open(path.clone());
         for at in 0..MOST_RECORDS as u32 + 5 {
-            log.add(at, 100 + at, "a.out", 700, "an illegal access").expect("written");
+            // The longest in UTF-8, which JSON does not shorten.
+            log.add(at, 100 + at, "a.out", 700, &"\u{10437}".repeat(2 * LONGEST_TEXT)).expect("written");
         }
         let last = MOST_RECORDS as u32 + 4;
         for session in last - 5..=last {
@@ -129,6 +141,7 @@ mod tests {
         let again = FaultLog::open(path);
         let records = lock(&again.records).clone();
         assert_eq!((records.len(), records[0].session), (MOST_RECORDS, 5));
+        assert!(records.iter().all(|record| record.text.chars().count() == LONGEST_TEXT));
         let dumps: Vec<&str> = records.iter().map(|record| record.dump.as_str()).filter(|name| !name.is_empty()).collect();
         assert_eq!(dumps.len(), MOST_DUMPS);
         assert_eq!(std::fs::read_to_string(folder.path().join(dumps[3])).expect("kept"), format!("dump {last}"));

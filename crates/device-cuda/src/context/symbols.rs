@@ -34,13 +34,6 @@ pub(super) struct Symbols {
     pub asserts: bool,
 }
 
-impl Symbols {
-    /// True if kernels may hand texts to the driver, by printf or by an assertion.
-    pub(super) fn hands_texts_to_driver(&self) -> bool {
-        self.asserts || self.prints != Printing::default()
-    }
-}
-
 /// Which kernels may call device printf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Printing {

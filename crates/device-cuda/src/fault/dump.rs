@@ -6,6 +6,7 @@
 //! dump is evidence, and missing evidence accuses nobody.
 
 use super::CudaError;
+use cumux_fatbin::lines::{self, Source};
 use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, SectionHeader as _};
@@ -23,6 +24,9 @@ const CODE_SECTION: &str = ".text.";
 /// The name of the section of a kernel's parameters, before the kernel's name. Functions that
 /// kernels call have none.
 const PARAMETER_SECTION: &[u8] = b".nv.constant0.";
+
+/// Most characters of a function's name in a description.
+const MOST_FUNCTION: usize = 200;
 
 /// Why a dump cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +82,8 @@ pub(crate) struct Dump {
     pub exceptions: Vec<Exception>,
     /// The driver's handles of the kernels that were on the card.
     pub resident: Vec<u64>,
+    /// The source line of the first exception, if its image has line information.
+    pub source: Option<Source>,
     /// Where the functions' code lies.
     code: Vec<Code>,
 }
@@ -130,9 +136,14 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Dump, DumpError> {
         let kernels = here.filter_map(|(_, grid)| grids.iter().find(|(number, _)| number == grid)).map(|(_, kernel)| *kernel).collect();
         dump.exceptions.push(Exception { sm, code, pc: (pc_known != 0).then_some(pc), kernels });
     }
-    for (module, image) in modules.into_iter().zip(images) {
-        add_code(&mut dump.code, module, image);
+    let images: Vec<(u64, &[u8])> = modules.into_iter().zip(images).collect();
+    for (module, image) in &images {
+        add_code(&mut dump.code, *module, image);
     }
+    dump.source = dump.first_place().and_then(|place| {
+        let image = images.iter().find(|(module, _)| *module == place.module)?;
+        lines::find(image.1, &place.function, place.offset)
+    });
     Ok(dump)
 }
 
@@ -161,14 +172,22 @@ impl Dump {
         Some(CodePlace { module: *module, function: function.clone(), is_kernel: *is_kernel, offset: pc - addresses.start })
     }
 
+    /// Where the first exception occurred, if the multiprocessor knows it.
+    fn first_place(&self) -> Option<CodePlace> {
+        self.place_of(self.exceptions.first()?.pc?)
+    }
+
     /// Where the exceptions occurred, in words; `None` for a trap.
     pub(crate) fn describe_place(&self) -> Option<String> {
         let exception = self.exceptions.first()?;
-        let place = exception.pc.and_then(|pc| self.place_of(pc));
-        Some(match place {
-            Some(CodePlace { function, offset, .. }) => format!("at {function}+{offset:#x}, multiprocessor {}", exception.sm),
-            None => format!("on multiprocessor {}", exception.sm),
-        })
+        let Some(CodePlace { function, offset, .. }) = self.first_place() else { return Some(format!("on multiprocessor {}", exception.sm)) };
+        let source = self.source.as_ref().map_or_else(String::new, |source| format!(" ({source})"));
+        // Names of templates have any length, and texts are cut.
+        let function = match function.char_indices().nth(MOST_FUNCTION) {
+            Some((end, _)) => format!("{}…", &function[..end]),
+            None => function,
+        };
+        Some(format!("at {function}+{offset:#x}{source}, multiprocessor {}", exception.sm))
     }
 
     /// The error that the exceptions mean for their client; a launch failure for a trap, which
@@ -267,6 +286,34 @@ mod tests {
         assert_eq!(dump.place_of(0x2010), Some(CodePlace { module: 0xb, function: "first".into(), is_kernel: true, offset: 16 }));
         assert_eq!((dump.place_of(0x2040), dump.place_of(0)), (None, None));
         assert_eq!(dump.error(), CudaError::ILLEGAL_ADDRESS);
+    }
+
+    /// A compiled image with line information, with this function at this address.
+    fn lined_image(function: &str, address: u64) -> Vec<u8> {
+        let mut image = include_bytes!("../../../fatbin/tests/data/lines.sm_90.cubin").to_vec();
+        let header = FileHeader64::<LittleEndian>::parse(&*image).expect("an image");
+        let sections = header.sections(LittleEndian, &*image).expect("sections");
+        let (index, _) = sections.section_by_name(LittleEndian, [CODE_SECTION, function].concat().as_bytes()).expect("the function");
+        let at = header.e_shoff.get(LittleEndian) as usize + index.0 * 64 + 16;
+        image[at..at + 8].copy_from_slice(&address.to_le_bytes());
+        image
+    }
+
+    #[test]
+    fn an_exception_names_its_source_line() {
+        let with_pc = |pc: u64| {
+            elf(&[
+                (".cudbg.modtbl.dev0.ctx0", 0, 0, words(&[0xa, 0xb], 16)),
+                (".cudbg.relfimg.dev0.ctx0", 0, 0, lined_image("store", 0x1000)),
+                (".cudbg.relfimg.dev0.ctx0", 0, 1, lined_image("inlined", 0x2000)),
+                (".cudbg.smtbl.dev0", 0, 0, words(&[3, 14 | 1 << 32, pc], SM_BYTES)),
+            ])
+        };
+        let place = |pc| read(&with_pc(pc)).expect("read").describe_place().expect("an exception");
+        assert_eq!(place(0x1060), "at store+0x60 (/mnt/lines.cu:12), multiprocessor 3");
+        assert_eq!(place(0x2030), "at inlined+0x30 (/mnt/lines.cuh:3, inlined at /mnt/lines.cu:17), multiprocessor 3");
+        assert_eq!(place(0x3000), "on multiprocessor 3");
+        assert_eq!(read(&sample(14, Some(0x2010))).expect("read").describe_place().expect("an exception"), "at first+0x10, multiprocessor 21");
     }
 
     #[test]

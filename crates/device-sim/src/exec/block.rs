@@ -187,6 +187,7 @@ impl Block {
             address: wrong.address,
             bytes: wrong.bytes,
             line: origin.line,
+            source: program.sources.find(pc),
             instruction: program.mnemonics.get(origin.mnemonic as usize).cloned().unwrap_or_default(),
             kernel: program.kernels.get(self.launch.kernel).map(|k| k.name.clone()).unwrap_or_default(),
             ctaid: self.coordinates.ctaid,

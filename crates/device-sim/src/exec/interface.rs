@@ -235,6 +235,8 @@ pub struct Fault {
     pub bytes: u32,
     /// Line of the PTX text.
     pub line: u32,
+    /// The line of the source, if the module has line information.
+    pub source: Option<cumux_fatbin::lines::Source>,
     /// The instruction's name.
     pub instruction: String,
     /// The kernel's name.
@@ -252,7 +254,8 @@ impl std::fmt::Display for Fault {
         // The most important words come first: later stages cut texts, and the names of templates
         // have any length.
         let kernel = shorten_name(&self.kernel);
-        let place = format!("(block {bx},{by},{bz} thread {tx},{ty},{tz})");
+        let source = self.source.as_ref().map_or_else(String::new, |source| format!(" at {source}"));
+        let place = format!("(block {bx},{by},{bz} thread {tx},{ty},{tz}){source}");
         match self.kind.headline() {
             Some(headline) => {
                 write!(f, "kernel {kernel}: {headline} {:#x} {place}: {}, {} bytes", self.address, self.kind.describe(), self.bytes)?;

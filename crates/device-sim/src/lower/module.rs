@@ -5,6 +5,7 @@ use super::error::{CompileError, Trouble, compile_error};
 use super::plan::{ModulePlan, frame_depth, lay_out_shared, plan_function, reachable_functions};
 use super::{control, instruction};
 use crate::program::code::{Code, Op};
+use crate::program::source::SourceLines;
 use crate::program::{Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
 use cumux_ptx::ast::{FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Pos, StateSpace, SymbolRef};
 use std::collections::HashMap;
@@ -127,6 +128,7 @@ fn lower_module(module: &Module) -> Result<Program, CompileError> {
         code: Vec::new(),
         origins: Vec::new(),
         mnemonics: Vec::new(),
+        sources: SourceLines::new(&module.files),
         tables: Vec::new(),
     };
     let mut mnemonics = HashMap::new();
@@ -206,6 +208,7 @@ fn lower_function(
     }
     code.entry = entry;
     code.end = program.code.len() as u32;
+    program.sources.add(body, &places, code.end);
     code.frame = own.frame;
     let registers = code.slots32 + 2 * code.slots64;
     Ok(Built { code, refused, repeatable: body.instructions.iter().all(is_repeatable), registers })

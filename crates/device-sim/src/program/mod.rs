@@ -4,10 +4,12 @@
 //! [`LinkedProgram`] links it with the addresses that its variables have for one client.
 
 pub(crate) mod code;
+pub(crate) mod source;
 pub mod window;
 
 use crate::simd::lanes::PerLane64;
 use code::{Code, Inst, Origin};
+use source::SourceLines;
 use std::sync::Arc;
 
 /// An instruction that this device does not execute. The module loads, but kernels that can reach
@@ -141,6 +143,8 @@ pub struct Program {
     pub(crate) origins: Vec<Origin>,
     /// Names of instructions, for [`Origin::mnemonic`].
     pub(crate) mnemonics: Vec<String>,
+    /// The source lines of the instructions, as far as the text says.
+    pub(crate) sources: SourceLines,
     /// Branch tables, for `brx.idx`.
     pub(crate) tables: Vec<Vec<u32>>,
 }

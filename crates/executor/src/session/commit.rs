@@ -10,8 +10,9 @@ use cumux_wire::message::FromExecutor;
 use cumux_wire::record::{Header, NO_ANSWER};
 use cumux_wire::result;
 
-/// Characters of a fault's text. It has names out of the client's image, which may be as long as it
-/// likes, and goes into packets with those of many clients.
+/// Characters of a fault's text. It has names of kernels and of source files out of the client's
+/// image, which may be as long as it likes and hold anything. It goes into logs, to terminals, and
+/// into packets with those of many clients.
 const LONGEST_TEXT: usize = 1000;
 
 impl Session {
@@ -62,7 +63,7 @@ impl Session {
         if inner.phase.is_lost() || inner.objects.fault.is_some() {
             return;
         }
-        let fault = &Fault { result: fault.result, text: fault.text.chars().take(LONGEST_TEXT).collect() };
+        let fault = &Fault { result: fault.result, text: cumux_link::escape_foreign(&fault.text, LONGEST_TEXT) };
         tracing::info!("session {} (pid {}): {}", self.config.id, self.config.pid, fault.text);
         self.service.set_fault(fault.result, &fault.text);
         self.commit(inner, Change::Fault { result: fault.result, text: fault.text.clone() }, 0, None);

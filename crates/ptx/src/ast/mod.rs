@@ -266,7 +266,7 @@ pub struct Body {
     pub call_prototypes: Vec<CallPrototype>,
     /// The instructions, in order.
     pub instructions: Vec<Instruction>,
-    /// `.loc` marks, ordered by instruction.
+    /// `.loc` marks, ordered by instruction. Of several before one instruction, the last counts.
     pub lines: Vec<LineMark>,
     /// Position of the closing brace.
     pub end: Pos,
@@ -334,6 +334,8 @@ pub struct LineMark {
     pub line: u32,
     /// Column in that line.
     pub column: u32,
+    /// If the line is of an inlined function: file, line and column of its call.
+    pub inlined_at: Option<[u32; 3]>,
 }
 
 /// `@%p1` or `@!%p1`.

@@ -243,23 +243,21 @@ impl<'s> Parser<'s> {
         let file = self.parse_u32("the file number")?;
         let line = self.parse_u32("the line")?;
         let column = self.parse_u32("the column")?;
+        let mut inlined_at = None;
         while self.eat(Tok::Comma) {
             let word = self.expect_name("'function_name' or 'inlined_at'")?;
             if word.text == "function_name" {
                 self.expect_name("a label")?;
                 self.parse_offset()?;
             } else {
-                for _ in 0..3 {
-                    self.parse_u32("a place in a file")?;
+                let mut place = [0; 3];
+                for number in &mut place {
+                    *number = self.parse_u32("a place in a file")?;
                 }
+                inlined_at = Some(place);
             }
         }
-        let mark = LineMark { instruction: body.instructions.len() as u32, file, line, column };
-        // Several marks before one instruction: the last one counts.
-        match body.lines.last_mut() {
-            Some(last) if last.instruction == mark.instruction => *last = mark,
-            _ => body.lines.push(mark),
-        }
+        body.lines.push(LineMark { instruction: body.instructions.len() as u32, file, line, column, inlined_at });
         Ok(())
     }
 }
