@@ -15,8 +15,9 @@ fn devices() -> Vec<String> {
 }
 
 /// Moves end when they can, however slow the machine is.
+/// On a busy machine a move may take long, and kernels may seem not to end.
 fn patient(device: &str) -> NodeBuilder {
-    Node::with().device(device).env("CUMUX_MOVE_WAIT_MS", "60000")
+    Node::with().device(device).env("CUMUX_MOVE_WAIT_MS", "60000").env("CUMUX_LONG_KERNEL_MS", "600000")
 }
 
 fn begin_move(node: &Node, pid: u32, place: &str) -> Child {
