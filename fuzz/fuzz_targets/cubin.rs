@@ -1,7 +1,7 @@
 //! Any bytes are a compiled image or an obstacle, and placing its variables keeps its length.
 #![no_main]
 
-use cumux_fatbin::cubin::Cubin;
+use cumux_fatbin::cubin::{Cubin, Literals};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let addresses: Vec<u64> = (1..=cubin.blocks.len() as u64).map(|n| n << 32).collect();
     let mut image = data.to_vec();
-    let placed = cubin.place(&mut image, &addresses);
+    let placed = cubin.place(&mut image, &addresses, Literals::Placed);
     assert!(placed.is_ok() || image == data || cubin.obstacle.is_none());
     assert_eq!(image.len(), data.len());
 });

@@ -1,7 +1,7 @@
 //! What the compiled images in libraries and executables expect of memory: one line for each kind
 //! of finding.
 
-use cumux_fatbin::cubin::Cubin;
+use cumux_fatbin::cubin::{Cubin, Literals};
 use cumux_fatbin::{ImageKind, images, sections};
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ fn main() {
                 let line = match Cubin::read(&bytes) {
                     Err(obstacle) => format!("ERROR {obstacle}"),
                     Ok(cubin) => {
-                        let placed = cubin.place(&mut bytes.to_vec(), &vec![0x1234_5678_9a00; cubin.blocks.len()]);
+                        let placed = cubin.place(&mut bytes.to_vec(), &vec![0x1234_5678_9a00; cubin.blocks.len()], Literals::Placed);
                         let variables = cubin.variables.iter().filter(|v| !v.literal).count();
                         let bits = (cubin.blocks.len(), variables > 0, cubin.constant_bytes > 0, cubin.allocates, cubin.address_taken.is_some());
                         format!(

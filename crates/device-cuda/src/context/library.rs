@@ -357,7 +357,7 @@ fn prepare(gate: &Gate, extents: &Extents, code: ImageCode, symbols: &Symbols, p
     // Without a rewritten image, that of the client does as well, unless it would be compiled
     // again.
     let original = if compiled { Some(code.clone()) } else { None };
-    let mut variables = placement::place_variables(code, place, extents)?;
+    let mut variables = placement::place_variables(code, symbols, place, extents)?;
     let rewritten = if let Variables::Placed(placement) = &mut variables { placement.image.take() } else { None };
     Ok(PreparedImage { image: rewritten.or(original), variables })
 }

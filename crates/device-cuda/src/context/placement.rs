@@ -7,9 +7,10 @@
 //! - What cannot be placed is loaded as it is, and its client is not resumable.
 
 use super::extents::{Extents, MemoryKind};
+use super::symbols::Symbols;
 use crate::driver::CardAddress;
 use cumux_device::{DeviceError, GlobalInfo, GlobalsAllocator};
-use cumux_fatbin::cubin::{Cubin, Home, Variable};
+use cumux_fatbin::cubin::{Cubin, Home, Literals, Variable};
 
 /// The name under which the copy of the constant bank is allocated.
 const CONSTANTS: &str = ".nv.constant3";
@@ -161,7 +162,7 @@ fn why_impossible(cubin: &Cubin) -> Option<String> {
 ///
 /// # Errors
 /// The allocator's, for example that the client's limit is reached; or the driver's.
-pub(super) fn place_variables(code: Vec<u8>, place: &mut dyn GlobalsAllocator, extents: &Extents) -> Result<Variables, DeviceError> {
+pub(super) fn place_variables(code: Vec<u8>, symbols: &Symbols, place: &mut dyn GlobalsAllocator, extents: &Extents) -> Result<Variables, DeviceError> {
     let cubin = match Cubin::read(&code) {
         Ok(cubin) => cubin,
         Err(obstacle) => return Ok(Variables::impossible(&obstacle)),
@@ -172,21 +173,24 @@ pub(super) fn place_variables(code: Vec<u8>, place: &mut dyn GlobalsAllocator, e
     if let Some(why) = why_impossible(&cubin) {
         return Ok(Variables::impossible(&why));
     }
-    match place_blocks(&cubin, code, place, extents) {
+    match place_blocks(&cubin, code, symbols, place, extents) {
         // A caller that keeps no memory for clients, such as a test.
         Err(DeviceError::NotSupported(why)) => Ok(Variables::impossible(&why)),
         placed => placed.map(Variables::Placed),
     }
 }
 
-fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, place: &mut dyn GlobalsAllocator, extents: &Extents) -> Result<Placement, DeviceError> {
+fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut dyn GlobalsAllocator, extents: &Extents) -> Result<Placement, DeviceError> {
     let mut blocks = Vec::new();
     for block in &cubin.blocks {
         blocks.push(place.variable(&block.name, block.bytes, block.align, false)?);
     }
     let addresses: Vec<CardAddress> = blocks.iter().map(|(address, _)| *address).collect();
+    // The driver reads the texts of assertions. It is known to do so where it put them itself; it
+    // reads formats of printf anywhere.
+    let literals = if symbols.asserts { Literals::LeftToDriver } else { Literals::Placed };
     let damaged = |obstacle: cumux_fatbin::cubin::Obstacle| DeviceError::Invalid(obstacle.to_string());
-    cubin.place(&mut code, &addresses).map_err(damaged)?;
+    cubin.place(&mut code, &addresses, literals).map_err(damaged)?;
     for (block, (address, restored)) in cubin.blocks.iter().zip(&blocks) {
         match block.contents(&code) {
             _ if *restored => {}

@@ -1,10 +1,9 @@
 //! Variables in the client's memory (decision 0113). A successor is played by loading a module
 //! again after it was unloaded: the driver begins anew, and the client's memory is as it was.
 
-use cumux_device::conformance::{Actor, Args, KERNELS, Loaded, Setup};
+use cumux_device::conformance::{Actor, Args, Loaded, Setup};
 use cumux_device::{CopyExtent, DeviceError, GlobalsAllocator, Rows, Work};
 use cumux_wire::cuda::DeviceAttribute;
-use cumux_wire::result;
 use std::collections::HashMap;
 
 const DEFAULT: &[u8] = include_bytes!("../../../fatbin/tests/data/variables.sm_90.cubin");
@@ -12,7 +11,6 @@ const DEBUG: &[u8] = include_bytes!("../../../fatbin/tests/data/variables.debug.
 const LINKED: &[u8] = include_bytes!("../../../fatbin/tests/data/variables.linked.cubin");
 const FUNCTIONS: &[u8] = include_bytes!("../../../fatbin/tests/data/functions.sm_90.cubin");
 const FUNCTIONS_DEBUG: &[u8] = include_bytes!("../../../fatbin/tests/data/functions.debug.cubin");
-const ASSERTS: &[u8] = include_bytes!("../../../fatbin/tests/data/asserts.sm_90.cubin");
 const HEAP: &[u8] = include_bytes!("../../../fatbin/tests/data/heap.sm_90.cubin");
 
 /// Memory for variables, as the executor gives it.
@@ -173,47 +171,4 @@ fn printf_reads_formats_in_the_clients_memory() {
     client.launch(stream, &module, "print", 1, 1, Args::new());
     client.drain(stream);
     assert_eq!(client.text(), "placed word\n");
-}
-
-/// The compiler's texts of an assertion lie in the client's memory: the driver has to read them
-/// there, and to print the line by which the service knows an assertion.
-#[test]
-fn assertions_are_told_with_texts_in_the_clients_memory() {
-    let Some(_) = super::card() else { return };
-    let setup = Setup::new(super::open);
-    let client = setup.client(1);
-    let mut memory = Memory::of(&client);
-    let module = client.load(KERNELS.as_bytes(), &mut memory).expect("loads");
-    assert_eq!(memory.reason, None);
-    assert!(memory.placed.contains_key(".nv.global.init"), "with the texts: {:?}", memory.placed);
-    let token = client.launch(client.stream(), &module, "assert_small", 1, 32, Args::new().u32(31));
-    client.fault(token, result::ASSERT);
-    setup.expect_loss_by_fault();
-    let said = client.error_text();
-    let end = " block: [0,0,0], thread: [31,0,0] Assertion `threadIdx.x < limit` failed.\n";
-    assert!(said.contains("kernels.cu:") && said.contains("assert_small") && said.ends_with(end), "{said}");
-}
-
-/// What code keeps of a text is right after a takeover, also in an image that prints and asserts.
-#[test]
-fn pointers_to_texts_survive() {
-    let Some(setup) = setup() else { return };
-    let client = setup.client(1);
-    let mut memory = Memory::of(&client);
-    let module = client.load(ASSERTS, &mut memory).expect("loads");
-    let stream = client.stream();
-    client.launch(stream, &module, "check", 1, 1, Args::new().u32(1));
-    client.drain(stream);
-    let pointer = |module: &Loaded| {
-        let words = client.read(module.global("last_word"), 2);
-        u64::from(words[0]) | u64::from(words[1]) << 32
-    };
-    let (start, bytes) = memory.placed[".nv.global.init"];
-    let text = (pointer(&module) - start) as usize;
-    let kept = || client.read(start, bytes as usize / 4).iter().flat_map(|word| word.to_le_bytes()).skip(text).take(4).collect::<Vec<u8>>();
-    assert_eq!(kept(), b"kept", "in the client's memory");
-    client.device().unload_module(client.id, module.id);
-    memory.restoring = true;
-    let again = client.load(ASSERTS, &mut memory).expect("loads again");
-    assert_eq!((pointer(&again), kept()), (start + text as u64, b"kept".to_vec()));
 }

@@ -9,8 +9,6 @@
 //!
 //! - **All or nothing.** A relocation that refers to a variable and is not known makes the whole
 //!   image unplaceable ([`Cubin::obstacle`]). It is then loaded as it is.
-//! - Text constants of the compiler's (formats of printf, texts of assertions) are variables like
-//!   others. The driver reads them wherever they lie.
 //! - `__constant__` variables (`.nv.constant3`) lie in a bank of the driver's and are not moved.
 //! - Images are hostile: nothing panics, and every place is checked before it is used.
 //! - The time is linear in the image's relocations and symbols, and nothing is copied.
@@ -136,6 +134,16 @@ fn is_in_library(name: &str) -> bool {
     rest.starts_with(INTERNAL) && inner.is_some_and(|inner| LIBRARIES.iter().any(|library| inner.starts_with(library)))
 }
 
+/// Where text constants of the compiler's are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Literals {
+    /// In the caller's memory, like variables.
+    Placed,
+    /// Where the driver puts them, as far as code refers to them. Pointers in variables point to
+    /// the caller's copy.
+    LeftToDriver,
+}
+
 /// A place in the image at which an address of a variable is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reference {
@@ -148,6 +156,8 @@ struct Reference {
     block: usize,
     /// The address minus that of the block, wrapping.
     offset: u64,
+    /// True for code that refers to a text constant of the compiler's.
+    literal: bool,
 }
 
 /// What is known of a compiled image. Made by [`Cubin::read`].
@@ -197,11 +207,14 @@ impl Cubin {
     /// # Errors
     /// [`Cubin::obstacle`]; and [`Obstacle::Damaged`] if `image` or `addresses` are not those of
     /// `self`. The image must not be used then.
-    pub fn place(&self, image: &mut [u8], addresses: &[u64]) -> Result<(), Obstacle> {
+    pub fn place(&self, image: &mut [u8], addresses: &[u64], literals: Literals) -> Result<(), Obstacle> {
         if let Some(obstacle) = &self.obstacle {
             return Err(obstacle.clone());
         }
         for reference in &self.references {
+            if reference.literal && literals == Literals::LeftToDriver {
+                continue;
+            }
             let damaged = || Obstacle::Damaged { what: "a relocation", at: reference.info_at as u64 };
             let base = addresses.get(reference.block).ok_or_else(damaged)?;
             let address = base.wrapping_add(reference.offset);

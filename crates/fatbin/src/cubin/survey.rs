@@ -228,11 +228,14 @@ impl Survey<'_> {
         let symbol = symbols.get(relocation.symbol)?;
         let name = || text(symbols.name(&symbol));
         let reference = match self.role_of(&symbol) {
-            Some(Role::Block(block)) => self.reference(relocation, &symbol, target, block).map_err(|()| Obstacle::Relocation {
-                section: text(self.elf.name(target.section)),
-                symbol: name(),
-                kind: relocation.kind,
-            }),
+            Some(Role::Block(block)) => {
+                let literal = !matches!(target.role, Role::Block(_)) && is_literal(symbols.name_onwards(&symbol));
+                self.reference(relocation, &symbol, target, block, literal).map_err(|()| Obstacle::Relocation {
+                    section: text(self.elf.name(target.section)),
+                    symbol: name(),
+                    kind: relocation.kind,
+                })
+            }
             Some(Role::Strange) => Err(Obstacle::Section { section: text(self.elf.name(&self.elf.sections()[usize::from(symbol.section())])) }),
             Some(Role::Code) if matches!(target.role, Role::Block(_)) => Err(Obstacle::CodeAddress { function: name() }),
             Some(Role::Code) => {
@@ -255,7 +258,7 @@ impl Survey<'_> {
     }
 
     /// The reference that a relocation makes to a block; an error if it is none that is known.
-    fn reference(&self, relocation: &Relocation, symbol: &Symbol, target: &Target<'_>, block: usize) -> Result<Reference, ()> {
+    fn reference(&self, relocation: &Relocation, symbol: &Symbol, target: &Target<'_>, block: usize, literal: bool) -> Result<Reference, ()> {
         let field = Field::of(relocation.kind, target.role == Role::Code).ok_or(())?;
         let bytes = self.elf.bytes(target.section).map_err(|_| ())?;
         let offset = usize::try_from(relocation.offset).map_err(|_| ())?;
@@ -271,7 +274,7 @@ impl Survey<'_> {
             (addend, _) if present == 0 => addend.unwrap_or(0),
             _ => return Err(()),
         };
-        Ok(Reference { info_at: relocation.info_at, at, field, block, offset: symbol.value().wrapping_add_signed(addend) })
+        Ok(Reference { info_at: relocation.info_at, at, field, block, offset: symbol.value().wrapping_add_signed(addend), literal })
     }
 }
 

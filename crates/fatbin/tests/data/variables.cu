@@ -1,4 +1,4 @@
-// Source of the cubins whose names begin with "variables", "functions", "heap" and "asserts":
+// Source of the cubins whose names begin with "variables" and "functions":
 //   nvcc -cubin -arch=sm_90 -o variables.sm_90.cubin variables.cu
 //   nvcc -cubin -arch=sm_80 -o variables.sm_80.cubin variables.cu
 //   nvcc -cubin -arch=sm_90 -G -o variables.debug.cubin variables.cu
@@ -7,11 +7,6 @@
 //   nvcc -cubin -arch=sm_90 -DFUNCTIONS -o functions.sm_90.cubin variables.cu
 //   nvcc -cubin -arch=sm_90 -DFUNCTIONS -G -o functions.debug.cubin variables.cu
 //   nvcc -cubin -arch=sm_90 -DHEAP -o heap.sm_90.cubin variables.cu
-//   nvcc -cubin -arch=sm_90 -DASSERTS -o asserts.sm_90.cubin variables.cu
-//   nvcc -cubin -arch=sm_90 -DASSERTS -G -o asserts.debug.cubin variables.cu
-#ifdef ASSERTS
-#include <cassert>
-#endif
 #include <cstdio>
 
 extern "C" {
@@ -42,13 +37,6 @@ __device__ Function table[2] = {twice, thrice};
 __device__ Function chosen;
 __global__ void choose(int i) { chosen = i ? twice : thrice; }
 __global__ void use(int *out, int i) { out[0] = chosen(i) + table[i](i); }
-#endif
-#ifdef ASSERTS
-__device__ const char *last_word;
-__global__ void check(int limit) {
-    last_word = "kept";
-    assert(threadIdx.x < limit);
-}
 #endif
 #ifdef HEAP
 __global__ void allocate(int **out) { *out = (int *)malloc(64); }
