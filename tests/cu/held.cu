@@ -1,4 +1,8 @@
-// A kernel that runs until this program lets it go. "hold" starts one and answers "round N running" when it runs; "go" lets it end and answers "round N right" when its results are there; "step" does both. What a kernel does builds on the one before, so that doing it twice or not at all is seen: in memory, in a variable and in a constant of the module, in the program's second stream, in a graph. Prints "ready" at the start.
+// A kernel that runs until this program lets it go. "hold" starts one and answers "round N running"
+// when it runs; "go" lets it end and answers "round N right" when its results are there; "step"
+// does both. What a kernel does builds on the one before, so that doing it twice or not at all is
+// seen: in memory, in a variable and in a constant of the module, in the program's second stream,
+// in a graph. Prints "ready" at the start.
 #include "../../examples/example.cuh"
 
 #include <cstring>

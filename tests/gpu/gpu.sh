@@ -2,7 +2,8 @@
 # What only a machine with a GPU can test: the device contract on the card, and the stories that make sense there, through the whole stack.
 # tests/gpu/gpu.sh pack FOLDER        takes along what `cargo xtask test` has built
 # tests/gpu/gpu.sh run FOLDER OUT [PATTERN]
-#                                     on the card: one process a test, result to OUT; exit status 0 if all passed; only tests whose names match, as grep -E does
+#                                     on the card: one process a test, result to OUT; exit status
+#                                     0 if all passed; only tests whose names match (grep -E)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -45,7 +46,8 @@ run)
   for name in $("$folder/release/deps/card" --list | sed -n 's/: test$//p' | grep -E "$pattern"); do
     one env CUMUX_TEST_CUDA=cuda:0 "$folder/release/deps/card" --exact "$name" --nocapture
   done
-  # Not here: what needs models of the software GPU or its number of devices; memory_locality needs a B300, a_normal_client a card so slow that one can look on, its_executor_dies marks.
+  # Not here: what needs models of the software GPU or its number of devices; memory_locality needs
+  # a B300, a_normal_client a card so slow that one can look on, its_executor_dies marks.
   for name in $("$folder/release/deps/stories" --list | sed -n 's/: test$//p' | grep -E "^(cards|commands|crowd|errors|faults|images|isolation|liar|limits|loss|moving|partitions|priority|running|shares|upgrade|variables)::" | grep -vE "::(memory_locality|a_normal_client|several_devices|where_the_card_is_one|what_cannot_be_moved|on_a_card_that_is_one|server_and_executors_die|its_executor_dies_in_the_middle_of_a_kernel)" | grep -E "$pattern"); do
     one env CUMUX_TEST_DEVICE=cuda:0 "$folder/release/deps/stories" --exact "$name" --nocapture
   done
@@ -54,7 +56,7 @@ run)
   [ "$failed" = 0 ]
   ;;
 *)
-  sed -n 2,5p "$0"
+  sed -n 2,6p "$0"
   exit 2
   ;;
 esac

@@ -102,7 +102,7 @@ fn a_client_goes_there_and_back_with_all_that_it_has() {
 /// Programs that work all the time and check their results.
 fn workers(node: &Node) -> Vec<Client<'_>> {
     let jobs = [("busy", "0"), ("busy", "1"), ("mixed", "2"), ("mixed", "3")];
-    jobs.iter().map(|(name, seed)| node.test_client(name).args(&["400", seed]).start()).collect()
+    jobs.iter().map(|(name, seed)| node.test_client(name).args(&["150", seed]).start()).collect()
 }
 
 #[test]

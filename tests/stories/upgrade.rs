@@ -10,7 +10,7 @@ use std::process::Output;
 /// Programs that work all the time and check their results.
 fn workers(node: &Node) -> Vec<Client<'_>> {
     let jobs = [("busy", "0"), ("mixed", "1"), ("busy", "2"), ("mixed", "3"), ("busy", "4"), ("mixed", "5"), ("busy", "6"), ("mixed", "7")];
-    let clients: Vec<Client<'_>> = jobs.iter().map(|(name, seed)| node.test_client(name).args(&["200", seed]).start()).collect();
+    let clients: Vec<Client<'_>> = jobs.iter().map(|(name, seed)| node.test_client(name).args(&["80", seed]).start()).collect();
     for client in &clients {
         client.wait_for_line("ready");
     }
@@ -59,11 +59,11 @@ fn eight_clients_work_while_everything_is_replaced() {
         Ok(device) => vec![device],
         Err(_) => vec!["sim:h200".into(), "sim:h200:card".into()],
     };
+    let expected: Vec<String> = {
+        let node = Node::with().start();
+        workers(&node).into_iter().map(Client::expect_ok).collect()
+    };
     for device in &devices {
-        let expected: Vec<String> = {
-            let node = Node::with().start();
-            workers(&node).into_iter().map(Client::expect_ok).collect()
-        };
         let node = Node::with().device(device).env("CUMUX_UPGRADE_WAIT_MS", "90000").start();
         let mut own = node.test_client("held").env("CUMUX_ISOLATION", "own").start();
         own.wait_for_line("ready");
@@ -130,8 +130,11 @@ fn what_cannot_go_on_is_refused_before_anything_is_ended() {
     let before = node.server();
     let open = script(&node, "open", "#!/bin/sh\necho 1\n");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("our own file");
+    let group = script(&node, "group", "#!/bin/sh\necho 1\n");
+    fs::set_permissions(&group, fs::Permissions::from_mode(0o775)).expect("our own file");
     for (program, word) in [
         (open, "is not used as a program"),
+        (group, "chmod go-w"),
         (script(&node, "old", "#!/bin/sh\necho 1\n"), "speaks version 1 of the cumux protocol"),
         (PathBuf::from("/bin/true"), "is no cumux"),
         (PathBuf::from("/nowhere/cumux"), "cannot use /nowhere/cumux"),
@@ -143,6 +146,29 @@ fn what_cannot_go_on_is_refused_before_anything_is_ended() {
     assert_eq!(processes(&node.server()), processes(&before), "nothing was ended");
     idle.tell("");
     idle.wait_for_line("round 1 right");
+}
+
+/// It says that it speaks our protocol, and its executors end at once.
+#[test]
+fn a_program_whose_executors_cannot_serve_is_given_up() {
+    let node = Node::start();
+    let mut own = node.test_client("held").env("CUMUX_ISOLATION", "own").start();
+    own.wait_for_line("ready");
+    let mut idle = node.test_client("idle").start();
+    idle.wait_for_line("ready");
+    let before = node.server();
+    let text = format!("#!/bin/sh\n[ \"$1\" = wire-version ] && exec {} wire-version\nexit 1\n", cumux().display());
+    let output = upgrade(&node, &script(&node, "broken", &text));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("no executor of the new program can serve"), "{output:?}\n{}", node.logs());
+    let after = node.wait_for("a standby of the program before", |node| node.servers().into_iter().find(|s| s.state == "ACTIVE" && s.standby != 0));
+    assert_eq!((after.pid, after.executor, after.keeper), (before.pid, before.executor, before.keeper), "who served goes on");
+    node.kill(after.executor);
+    idle.tell("");
+    idle.wait_for_line("round 1 right");
+    own.tell("step");
+    own.wait_for_line("round 1 right");
+    node.client("vector_add").args(&["1"]).start().expect_ok();
 }
 
 #[test]

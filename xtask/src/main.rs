@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod chaos;
+mod columns;
 mod compatibility;
 mod deny;
 mod examples;
@@ -47,7 +48,7 @@ enum Task {
     },
     /// Everything CI does: format, lints, layers, rooms, licences and advisories, then `test`
     Check,
-    /// Format, lints, layers, rooms, generated pages; no tests
+    /// Format, lints, layers, rooms, comments, generated pages; no tests
     Lint,
     /// Checks the dependencies between crates against ARCHITECTURE.md
     Layers,

@@ -1,7 +1,7 @@
 //! What CI runs, and the order it runs it in.
 
 use crate::process::{cargo_command, has_program, run};
-use crate::{compatibility, deny, examples, fuzz, layers, rooms, settings};
+use crate::{columns, compatibility, deny, examples, fuzz, layers, rooms, settings};
 use std::path::Path;
 use std::time::Instant;
 
@@ -12,13 +12,14 @@ pub fn check(root: &Path) -> anyhow::Result<()> {
     test(root, None, 1)
 }
 
-/// Checks format, lints, layers, rooms and generated pages.
+/// Checks format, lints, layers, rooms, comments and generated pages.
 pub fn lint(root: &Path) -> anyhow::Result<()> {
     cargo(root, &["fmt", "--all", "--check"], "cargo fmt --all mends it")?;
     settings::check(root)?;
     cargo(root, &["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"], "clippy's messages are above")?;
     layers::check(root)?;
     rooms::check(root)?;
+    columns::check(root)?;
     fuzz::check(root)?;
     compatibility::check()
 }

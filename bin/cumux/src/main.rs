@@ -16,6 +16,7 @@ mod error;
 mod faults;
 mod install;
 mod library;
+mod order;
 mod private;
 mod processes;
 mod relocate;

@@ -1,12 +1,9 @@
 //! `cumux upgrade`: replaces the processes of the service while clients work.
 
-use crate::say;
-use anyhow::{Context as _, bail};
-use cumux_control::directory::pipe_directory;
-use cumux_control::{Frontend, PipeDirectory};
+use crate::{order, say};
+use anyhow::Context as _;
 use cumux_link::escape_foreign;
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// Replaces the processes and returns the exit status.
 pub fn main(program: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
@@ -14,19 +11,8 @@ pub fn main(program: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
         Some(path) => std::path::absolute(&path).with_context(|| format!("cannot use {}", path.display()))?,
         None => std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?,
     };
-    let mut daemon = Frontend::connect(&PipeDirectory::at(&pipe_directory()))?;
-    let asked = Instant::now();
-    let (text, _) = daemon.ask(&format!("upgrade {}", program.display()))?;
-    let ms = asked.elapsed().as_secs_f64() * 1e3;
-    if text.starts_with("Permission denied") || text.starts_with("Unknown command") {
-        bail!("{}", text.trim());
-    }
-    let mut answer: serde_json::Value = serde_json::from_str(&text).context("the daemon is of another version of cumux: start it again")?;
-    if let Some(error) = answer["error"].as_str() {
-        bail!("{}", escape_foreign(error, 2048));
-    }
+    let answer = order::send(&format!("upgrade {}", program.display()))?;
     if json {
-        answer["milliseconds"] = ms.into();
         say::line(answer)?;
         return Ok(0);
     }
@@ -43,6 +29,7 @@ pub fn main(program: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
             say::line(format_args!("  client {} stays in its old executor for now, and leaves it later: {why}", stays["client"]))?;
         }
     }
+    let ms = answer["milliseconds"].as_f64().unwrap_or_default();
     say::line(format_args!(
         "done after {ms:.0} ms. The daemon (process {}) goes on with its own program: start it again when it suits, clients go on meanwhile",
         answer["daemon"]

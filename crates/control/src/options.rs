@@ -47,9 +47,9 @@ impl Program {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is started from now on is this one.
-    pub(crate) fn replace(&self, path: PathBuf) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = path;
+    /// What is started from now on is this one. Returns the one before.
+    pub(crate) fn replace(&self, path: PathBuf) -> PathBuf {
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), path)
     }
 }
 

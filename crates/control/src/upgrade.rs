@@ -9,7 +9,7 @@ use cumux_wire::message::{FromServer, ToServer};
 use rustix::fs::FileType;
 use rustix::process::Signal;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_secs(20);
 const SERVER: Duration = Duration::from_secs(60);
 /// How long the next server may take to come up.
 const NEXT: Duration = Duration::from_secs(30);
+/// Bytes of the longest version that is read.
+const LONGEST_VERSION: u64 = 64;
 
 /// One JSON line: `{"servers": [{"uid", "before", "now", "staying"}]}` or `{"error": "…"}`.
 pub(crate) fn answer(daemon: &Arc<Daemon>, program: &str) -> String {
@@ -33,9 +35,18 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, program: &str) -> String {
 }
 
 fn upgrade(daemon: &Arc<Daemon>, program: &Path) -> Result<serde_json::Value, String> {
-    check(program)?;
-    daemon.options.program.replace(program.to_owned());
-    daemon.note(&format!("Servers are started from {} from now on", program.display()));
+    let program = &check(program)?;
+    // A server that hands over ends at once, and the next one is to be of the new program.
+    let earlier = daemon.options.program.replace(program.clone());
+    let upgraded = upgrade_servers(daemon, program);
+    match &upgraded {
+        Ok(_) => daemon.note(&format!("Servers are started from {} from now on", program.display())),
+        Err(_) => drop(daemon.options.program.replace(earlier)),
+    }
+    upgraded
+}
+
+fn upgrade_servers(daemon: &Arc<Daemon>, program: &Path) -> Result<serde_json::Value, String> {
     let servers: Vec<(u32, u32)> = daemon.registry(|registry| registry.servers().iter().filter(|s| s.is_ready()).map(|s| (s.pid, s.uid)).collect());
     let mut done = Vec::new();
     for (server, uid) in servers {
@@ -70,9 +81,9 @@ fn next_server(daemon: &Daemon, before: u32, uid: u32) -> Result<u32, String> {
     }
 }
 
-/// Whether a program can take over: nobody but root and the daemon's user can have put it there,
-/// and it speaks our protocol.
-fn check(program: &Path) -> Result<(), String> {
+/// The file of a program, if it can take over: nobody but root and the daemon's user can have put
+/// it there, and it speaks our protocol. From then on this path is used, which has no links.
+fn check(program: &Path) -> Result<PathBuf, String> {
     if !program.is_absolute() {
         return Err(format!("\"{}\" is no file by its whole path: write it from / on", program.display()));
     }
@@ -88,11 +99,11 @@ fn check(program: &Path) -> Result<(), String> {
     if stat.st_uid != 0 && stat.st_uid != own {
         return Err(refused(format!("it belongs to user {}, and must to root or user {own}, who runs the daemon", stat.st_uid)));
     }
-    if stat.st_mode & 0o002 != 0 {
-        return Err(refused(format!("everybody can write it: chmod o-w {}", real.display())));
+    if stat.st_mode & 0o022 != 0 {
+        return Err(refused(format!("others can write it: chmod go-w {}", real.display())));
     }
     match version_of(&real)? {
-        VERSION => Ok(()),
+        VERSION => Ok(real),
         other => Err(format!(
             "{} speaks version {other} of the cumux protocol, and the processes that run speak {VERSION}: nothing was ended. End the programs, then \
              the daemon (quit), and start the new one",
@@ -113,7 +124,8 @@ fn version_of(program: &Path) -> Result<u32, String> {
         let _ = child.kill();
     }
     let mut text = String::new();
-    let _ = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut text));
+    // What it may have started holds the pipe, too: no more is read than a number has.
+    let _ = child.stdout.take().map(|stdout| stdout.take(LONGEST_VERSION).read_to_string(&mut text));
     let _ = child.wait();
     text.trim().parse().map_err(|_| format!("{} is no cumux, or one that cannot be upgraded to: it does not say which protocol it speaks", program.display()))
 }

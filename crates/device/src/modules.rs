@@ -14,6 +14,9 @@ pub trait GlobalsAllocator {
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] when the client's limit is reached.
+    ///
+    /// An allocator that [is restoring](GlobalsAllocator::is_restoring) only looks up: it changes
+    /// nothing and takes no lock, so devices may ask it under locks of theirs, and more than once.
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError>;
 
     /// Whether a predecessor that has died had loaded the module before. A device that cannot
@@ -58,6 +61,9 @@ impl ImageHash {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PreloadedModule(pub u64);
 
+/// Reads an image. It is called only if the image is needed.
+pub type ReadImage<'a> = dyn FnMut() -> Result<Vec<u8>, DeviceError> + 'a;
+
 /// Loads images for clients.
 pub trait Modules {
     /// Loads a fatbin, PTX text or cubin. Slow (it compiles): never called on a dispatch thread.
@@ -85,12 +91,7 @@ pub trait Modules {
     ///
     /// # Errors
     /// As [`Modules::load_module`], and those of `read`.
-    fn preload_module(
-        &self,
-        hash: ImageHash,
-        read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
-        place: &mut dyn GlobalsAllocator,
-    ) -> Result<Option<PreloadedModule>, DeviceError> {
+    fn preload_module(&self, hash: ImageHash, read: &mut ReadImage<'_>, place: &mut dyn GlobalsAllocator) -> Result<Option<PreloadedModule>, DeviceError> {
         let _ = (hash, read, place);
         Ok(None)
     }

@@ -9,7 +9,7 @@
 
 use cumux_device::{
     Begun, Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, ImageHash, Interrupted,
-    ModuleId, ModuleInfo, Open, Outcome, PreloadedModule, Report, Sink, StreamId, TensorWish, Work,
+    ModuleId, ModuleInfo, Open, Outcome, PreloadedModule, ReadImage, Report, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout::{self, DeviceIndex};
@@ -369,7 +369,7 @@ impl Cards {
         &self,
         device_index: DeviceIndex,
         hash: ImageHash,
-        read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
+        read: &mut ReadImage<'_>,
         variables: &mut dyn GlobalsAllocator,
     ) -> Result<Option<PreloadedModule>, DeviceError> {
         self.card(device_index)?.preload_module(hash, read, variables)

@@ -30,8 +30,8 @@
 //!
 //! Below them lie modules that know no session and use each other downward, too: `cards` (all
 //! devices as one), `files`, `objects` and `stream` (parts of a session's state), `suspicion` and
-//! `replay_safety` (judgements), `arena`, `heap` and `free` (ranges of addresses), `mailbox` and
-//! `workers` (messages and threads), `error`.
+//! `replay_safety` (judgements), `arena` and `heap` (ranges of addresses), `mailbox` and
+//! `workers` (messages and threads), `error`. `fuzzing` drives them for the fuzz targets.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 

@@ -146,6 +146,8 @@ impl Sink for Reports {
     /// server starts a successor.
     fn lost(&self, why: &str, begun: Begun) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
+        // It opens no session any more.
+        let _ = self.apart.set(());
         // What was over counts, and the culprit's error is the server's to know, too.
         deliver(&self.sessions, &mut self.mailboxes.rest());
         // A lane may have taken reports and not delivered them yet. Work whose end is not written

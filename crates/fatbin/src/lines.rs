@@ -300,6 +300,8 @@ struct Rows {
     rows: Vec<Row>,
     /// The row that calls the function whose rows follow.
     caller: usize,
+    /// True once rows of the sequence were left out: there are too many.
+    is_full: bool,
 }
 
 impl Rows {
@@ -307,14 +309,15 @@ impl Rows {
     /// between the two.
     fn add(&mut self, row: &LineRow, wanted: u64) -> Option<usize> {
         let offset = row.address();
-        let before = self.rows.last().is_some_and(|last| (last.offset..offset).contains(&wanted));
+        let before = !self.is_full && self.rows.last().is_some_and(|last| (last.offset..offset).contains(&wanted));
         if before && offset < ELSEWHERE {
             return Some(self.rows.len() - 1);
         }
         if row.end_sequence() {
-            self.rows.clear();
-            self.caller = 0;
-        } else if offset < ELSEWHERE && self.rows.len() < MOST_ROWS {
+            *self = Rows::default();
+        } else if self.rows.len() >= MOST_ROWS {
+            self.is_full = true;
+        } else if offset < ELSEWHERE {
             self.rows.push(Row { offset, file: row.file_index(), line: row.line(), caller: self.caller });
         }
         None

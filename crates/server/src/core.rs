@@ -16,6 +16,7 @@ use cumux_link::{Connection, Process};
 use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant, Scope};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,7 @@ pub(crate) enum Ending {
 }
 
 /// How far the replacement of all processes by those of another program has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Upgrade {
     /// None is under way.
     No,
@@ -58,6 +59,8 @@ pub(crate) enum Upgrade {
     Executors {
         /// The daemon's question.
         request: u64,
+        /// The program before: it is used again if the new one cannot serve.
+        earlier: PathBuf,
         /// Who has not moved by then stays for now.
         until: Instant,
     },

@@ -194,21 +194,31 @@ impl<H: Host> Core<H> {
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         // It ends when it knows that it was heard.
         worker.send(ToExecutor::Quit);
-        let pid = worker.pid;
-        if let Scope::Own { session } = worker.scope {
+        let (pid, build) = (worker.pid, worker.build);
+        if self.is_on_trial(build) {
+            self.abandon_upgrade(why);
+        } else if let Some(worker) = self.executors.workers.get_mut(&id)
+            && let Scope::Own { session } = worker.scope
+        {
             worker.excuse();
             self.own_failed(session, why);
         } else if self.executors.service.is_given() && self.executors.service.active() != Some(id) {
-            worker.excuse();
+            self.excuse(id);
             self.executors.no_standby = Some(why.to_owned());
             self.note(&format!("No standby: executor {pid} cannot work beside the active one ({why}). A takeover will start from cold"));
         } else if self.executors.generation == 0 {
-            worker.excuse();
+            self.excuse(id);
             self.break_down(why.to_owned());
         } else {
             // The device has served before and may again: this counts as one more death.
             self.executors.last_failure = why.to_owned();
             self.note(&format!("Executor {pid} cannot serve: {why}"));
+        }
+    }
+
+    fn excuse(&mut self, id: u64) {
+        if let Some(worker) = self.executors.workers.get_mut(&id) {
+            worker.excuse();
         }
     }
 
@@ -307,6 +317,9 @@ impl<H: Host> Core<H> {
         } else {
             self.log.line(&format!("Executor {} has ended{how}", worker.pid));
             self.apart_is_over(id, lived);
+        }
+        if worker.serving_since.is_none() && !worker.is_dismissed() && self.is_on_trial(worker.build) {
+            return self.abandon_upgrade(&format!("executor {} has ended{how} before it could", worker.pid));
         }
         if let Scope::Own { session } = worker.scope {
             // What ends it is its client's, and says nothing against the device.

@@ -18,7 +18,7 @@ use rustix::net::Shutdown;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -84,7 +84,9 @@ impl Host for Stage {
         Ok(pid)
     }
 
-    fn use_program(&self, _: &Path) {}
+    fn use_program(&self, program: &Path) -> PathBuf {
+        program.to_owned()
+    }
 
     fn open(&self, pid: u32) -> rustix::io::Result<Process> {
         let mut inner = self.lock();

@@ -42,8 +42,8 @@ pub trait Host: Send + Clone + 'static {
     /// # Errors
     /// When the system cannot.
     fn start(&self, role: Role) -> io::Result<u32>;
-    /// What is started from now on is this program.
-    fn use_program(&self, program: &Path);
+    /// What is started from now on is this program. Returns the one before.
+    fn use_program(&self, program: &Path) -> PathBuf;
     /// A handle that becomes readable when the process has ended.
     ///
     /// # Errors
@@ -139,8 +139,8 @@ impl Host for System {
         Ok(pid)
     }
 
-    fn use_program(&self, program: &Path) {
-        program.clone_into(&mut *self.inner.program.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    fn use_program(&self, program: &Path) -> PathBuf {
+        std::mem::replace(&mut *self.inner.program.lock().unwrap_or_else(std::sync::PoisonError::into_inner), program.to_owned())
     }
 
     fn open(&self, pid: u32) -> rustix::io::Result<Process> {

@@ -34,6 +34,7 @@
 //! clients     clients arrive, are welcomed, and leave
 //! home        where sessions are to be
 //! apart       executors that serve some sessions alone
+//! trial       a new program of which no executor has served yet
 //! core        all state, and what every module above may do with it
 //! event       what can happen, and the threads that only say so
 //! worker      one executor, as a state machine
@@ -71,6 +72,7 @@ mod serve;
 mod session;
 mod shares;
 mod state_file;
+mod trial;
 mod upgrade;
 mod watch;
 mod worker;

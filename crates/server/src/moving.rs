@@ -97,7 +97,8 @@ impl<H: Host> Core<H> {
         session.lived = Duration::ZERO;
         session.moving = Moving::Between { turned_back: String::new() };
         if session.is_leaving() {
-            return;
+            // Nobody has it any more, so nobody else will say that it has gone.
+            self.finish(id, None);
         }
         self.end_if_alone(worker);
     }

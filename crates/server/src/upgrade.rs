@@ -7,6 +7,8 @@
 //! one that was lost. At last this server ends alone: the daemon starts the next one, of the new
 //! program, which goes on as after a death ([`crate::rebuild`]).
 //!
+//! A program of which no executor comes up is given up, and the one before goes on.
+//!
 //! Invariant: nothing is ended before its successor is there, but the keeper, all of whose
 //! descriptors executors and server have, too. Who dies meanwhile is replaced by the new program.
 
@@ -38,9 +40,9 @@ impl<H: Host> Core<H> {
             return self.tell(FromServer::Upgraded { request, staying: Vec::new(), error });
         }
         self.note(&format!("Upgrade: executors, keeper and server are replaced by {}", program.display()));
-        self.host.use_program(program);
+        let earlier = self.host.use_program(program);
         self.executors.build += 1;
-        self.upgrade = Upgrade::Executors { request, until: Instant::now() + self.limits.upgrade_wait };
+        self.upgrade = Upgrade::Executors { request, earlier, until: Instant::now() + self.limits.upgrade_wait };
     }
 
     /// When something has to be done even if nothing happens.
@@ -55,7 +57,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn upgrade_step(&mut self, now: Instant) {
         match self.upgrade {
             Upgrade::No => {}
-            Upgrade::Executors { request, until } => {
+            Upgrade::Executors { request, until, .. } => {
                 self.replace_standbys();
                 self.retire_active();
                 let build = self.executors.build;
@@ -69,10 +71,8 @@ impl<H: Host> Core<H> {
                     self.note(&format!("Upgrade: keeper {before} is replaced"));
                     self.keeper.close(&self.host);
                     self.upgrade = Upgrade::Keeper { request, before, until: now + KEEPER };
-                } else if !serves && now >= until {
-                    let error = "no executor of the new program has come up; server.log has what it said. The old one goes on".to_owned();
-                    self.upgrade = Upgrade::No;
-                    self.tell(FromServer::Upgraded { request, staying: Vec::new(), error });
+                } else if now >= until && self.is_on_trial(build) {
+                    self.abandon_upgrade("none has come up in time");
                 }
             }
             Upgrade::Keeper { request, before, until } => {

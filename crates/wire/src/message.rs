@@ -274,8 +274,8 @@ pub enum ToServer {
         own: bool,
     },
     /// The server replaces its executors, its keeper, and at last itself by this program, while
-    /// clients work. Answered with [`FromServer::Upgraded`] before it ends itself; the daemon starts
-    /// it anew.
+    /// clients work. Answered with [`FromServer::Upgraded`] before it ends itself; the daemon
+    /// starts it anew.
     Upgrade {
         /// Repeated by the answer.
         request: u64,

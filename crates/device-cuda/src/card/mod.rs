@@ -111,7 +111,7 @@ impl Card {
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
             polling: PollPolicy::new(settings.spin_us),
-            gate: Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), settings.long_kernel)),
+            gate: Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), &settings)),
             mailboxes,
             counters,
             fence_kernel: own_kernels.fence,

@@ -3,7 +3,7 @@
 use super::Card;
 use crate::context::{Client, LoadedModule, Resumption};
 use cumux_abi::CUfunction_attribute;
-use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule, TensorWish};
+use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule, ReadImage, TensorWish};
 use std::sync::Arc;
 
 impl Modules for Card {
@@ -25,12 +25,7 @@ impl Modules for Card {
         }
     }
 
-    fn preload_module(
-        &self,
-        hash: ImageHash,
-        read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
-        place: &mut dyn GlobalsAllocator,
-    ) -> Result<Option<PreloadedModule>, DeviceError> {
+    fn preload_module(&self, hash: ImageHash, read: &mut ReadImage<'_>, place: &mut dyn GlobalsAllocator) -> Result<Option<PreloadedModule>, DeviceError> {
         self.require_context()?;
         self.check_loss(self.library.preload(&self.shared.gate, &self.extents, hash, read, place))
     }

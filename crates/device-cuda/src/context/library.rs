@@ -4,8 +4,8 @@
 //!
 //! An image whose variables hold nothing is loaded once and shared by all clients that bring the
 //! same bytes: chains of kernels serve all of them, too (decision 0112). The modules used last are
-//! kept when no client uses them. PTX is compiled separately, which delays no other client; only machine
-//! code is loaded, while the card is quiet (decision 0107).
+//! kept when no client uses them. PTX is compiled separately, which delays no other client; only
+//! machine code is loaded, while the card is quiet (decision 0107).
 
 use super::extents::Extents;
 use super::module::{LoadedModule, Sharing};
@@ -13,8 +13,8 @@ use super::placement::{self, IdleVariables, Resumption, Variables};
 use super::symbols::{self, Symbols};
 use crate::counters::ClientCounts;
 use crate::driver::{CardAddress, CompileError};
-use crate::quiet::{Gate, Occupied};
-use cumux_device::{DeviceError, GlobalsAllocator, ImageHash, PreloadedModule};
+use crate::quiet::{Gate, NotQuiet};
+use cumux_device::{DeviceError, GlobalsAllocator, ImageHash, PreloadedModule, ReadImage};
 use cumux_fatbin::ImageKind;
 use cumux_wire::result;
 use parking_lot::Mutex;
@@ -40,6 +40,13 @@ struct Preloaded {
     hash: ImageHash,
     module: Arc<LoadedModule>,
     owner: Owner,
+}
+
+/// Preloaded modules by number. No number is used again: who has one may drop it late.
+#[derive(Default)]
+struct PreloadedModules {
+    last: u64,
+    modules: BTreeMap<u64, Preloaded>,
 }
 
 /// For whom a module was preloaded.
@@ -68,7 +75,7 @@ pub(crate) struct ModuleLibrary {
     /// The module used last is at the end.
     known: Mutex<Vec<SharedModule>>,
     /// Modules that were loaded before their clients came, by their numbers.
-    preloaded: Mutex<BTreeMap<u64, Preloaded>>,
+    preloaded: Mutex<PreloadedModules>,
     /// A lock for each image that is being loaded. A thread that loads the same image meanwhile
     /// waits for it.
     loading: Mutex<HashMap<ImageHash, Arc<Mutex<()>>>>,
@@ -165,8 +172,8 @@ impl ModuleLibrary {
                 Owner::AnyClient => false,
                 Owner::WithVariables { answers, .. } => module.hash == hash && answers.iter().all(|answer| answer.is_given_again(place)),
             };
-            let number = preloaded.iter().find(|(_, module)| fits(module, place)).map(|(number, _)| *number);
-            number.and_then(|number| preloaded.remove(&number))
+            let number = preloaded.modules.iter().find(|(_, module)| fits(module, place)).map(|(number, _)| *number);
+            number.and_then(|number| preloaded.modules.remove(&number))
         };
         let Some(Preloaded { module, owner: Owner::WithVariables { variables, .. }, .. }) = taken else { return Ok(None) };
         module.fill_constants(extents, &variables)?;
@@ -184,7 +191,7 @@ impl ModuleLibrary {
         gate: &Arc<Gate>,
         extents: &Extents,
         hash: ImageHash,
-        read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
+        read: &mut ReadImage<'_>,
         place: &mut dyn GlobalsAllocator,
     ) -> Result<Option<PreloadedModule>, DeviceError> {
         let (module, owner) = match self.find(hash) {
@@ -217,14 +224,15 @@ impl ModuleLibrary {
             return Ok(None);
         }
         let mut preloaded = self.preloaded.lock();
-        let number = preloaded.last_key_value().map_or(1, |(last, _)| last + 1);
-        preloaded.insert(number, Preloaded { hash, module, owner });
+        preloaded.last += 1;
+        let number = preloaded.last;
+        preloaded.modules.insert(number, Preloaded { hash, module, owner });
         Ok(Some(PreloadedModule(number)))
     }
 
     /// Gives up a preloaded module. Returns it if it was for one client, which did not take it.
     pub(crate) fn drop_preloaded(&self, number: PreloadedModule) -> Option<Arc<LoadedModule>> {
-        let Preloaded { module, owner, .. } = self.preloaded.lock().remove(&number.0)?;
+        let Preloaded { module, owner, .. } = self.preloaded.lock().modules.remove(&number.0)?;
         module.remove_user();
         matches!(owner, Owner::WithVariables { .. }).then_some(module)
     }
@@ -290,14 +298,7 @@ fn load_prepared(
     let ChosenImage { symbols, code, idle } = chosen;
     let PreparedImage { image: own, variables } = prepare(gate, extents, code, &symbols, place)?;
     let module =
-        gate.run_quietly(counts, || LoadedModule::load(gate, own.as_deref().unwrap_or(image), &symbols, &variables, idle)).map_err(Occupied::into_error)??;
-    tracing::debug!(
-        bytes = own.as_ref().map_or(image.len(), Vec::len),
-        kernels = module.kernels.len(),
-        first = module.kernels.first().map(|kernel| kernel.name.to_string()),
-        writable = symbols.writable,
-        "a module is loaded"
-    );
+        gate.run_quietly(counts, || LoadedModule::load(gate, own.as_deref().unwrap_or(image), &symbols, &variables, idle)).map_err(NotQuiet::into_error)??;
     Ok((Arc::new(module), variables))
 }
 

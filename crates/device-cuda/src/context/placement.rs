@@ -96,13 +96,18 @@ impl IdleVariables {
     /// The variables of compiled code; `None` if they may hold something.
     pub(super) fn find(code: &[u8]) -> Option<IdleVariables> {
         let cubin = Cubin::read(code).ok().filter(Cubin::keeps_no_state)?;
+        let is_named = |variable: &Variable| !variable.literal && matches!(variable.home, Home::Block(_));
+        if !cubin.variables.iter().any(is_named) {
+            // There are texts at most, which stay with the driver.
+            return Some(IdleVariables::default());
+        }
         let blocks: Vec<IdleBlock> = cubin
             .blocks
             .iter()
             .map(|block| IdleBlock { name: block.name.clone(), bytes: block.bytes, align: block.align, contents: block.contents(code).map(<[u8]>::to_vec) })
             .collect();
         let kept: usize = blocks.iter().filter_map(|block| block.contents.as_ref()).map(Vec::len).sum();
-        let variables = cubin.variables.into_iter().filter(|variable| !variable.literal && matches!(variable.home, Home::Block(_))).collect();
+        let variables = cubin.variables.into_iter().filter(is_named).collect();
         (kept <= MOST_IDLE_BYTES).then_some(IdleVariables { blocks, variables })
     }
 

@@ -100,9 +100,9 @@ impl Engine {
             DumpState::Pending => None,
         };
         let is_dump_pending = matches!(self.shared.watch.dump(), DumpState::Pending);
-        let verdict = decide(&inquiry.flying, &inquiry.known, dump.as_deref(), self.shared.watch.has_assertions());
-        // Without the dump, all clients that cannot be told apart would get the error. With hundreds
-        // of megabytes of code on the card, writing it takes 0.1 s and more.
+        let verdict = decide(&inquiry.flying, inquiry.known.as_deref(), dump.as_deref(), self.shared.watch.has_assertions());
+        // Without the dump, all clients that cannot be told apart would get the error. With
+        // hundreds of megabytes of code on the card, writing it takes 0.1 s and more.
         if is_dump_pending && !verdict.is_certain() && waited < self.shared.fault_wait {
             return progress;
         }
@@ -174,6 +174,9 @@ impl Engine {
             self.stop_client(client, &Fault { result: error.number(), text });
         }
         self.finish_closing();
+        if verdict.rule == Rule::CodeOfThePast && verdict.suspects.is_empty() {
+            tracing::warn!("several clients have launched that kernel, and none had it in flight: nobody is told the error");
+        }
         if verdict.rule == Rule::CannotTell {
             tracing::warn!("{} clients had kernels under way, and nothing tells whose it was", verdict.suspects.len());
         }

@@ -22,8 +22,8 @@ pub(super) struct Inquiry {
     pub(super) moved: Option<Instant>,
     /// The kernels in flight then, of all engines.
     pub(super) flying: Vec<FlyingKernel>,
-    /// The kernels that were launched until then, of all engines.
-    pub(super) known: Vec<KnownKernel>,
+    /// The kernels that were launched until then, of all engines; `None` if one was silent.
+    pub(super) known: Option<Vec<KnownKernel>>,
     /// Work that was completed after the announcement, with the nanoseconds it took.
     pub(super) completed: Vec<(Flight, u64)>,
 }

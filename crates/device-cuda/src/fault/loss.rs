@@ -88,8 +88,8 @@ impl Loss {
 
     /// Adds the kernels that an engine had in flight when a fault was announced, and all that it
     /// has launched. Waits until all engines have added theirs or the time is over. Returns all
-    /// that were added.
-    pub(crate) fn gather_flying(&self, flying: Vec<FlyingKernel>, known: Vec<KnownKernel>, engines: usize) -> (Vec<FlyingKernel>, Vec<KnownKernel>) {
+    /// that were added, and `None` in place of those launched if an engine was silent.
+    pub(crate) fn gather_flying(&self, flying: Vec<FlyingKernel>, known: Vec<KnownKernel>, engines: usize) -> (Vec<FlyingKernel>, Option<Vec<KnownKernel>>) {
         let until = Instant::now() + SUSPECTS_WAIT_LIMIT;
         let mut inquest = self.inquest.lock();
         inquest.flying.extend(flying);
@@ -101,7 +101,7 @@ impl Loss {
                 break;
             }
         }
-        (inquest.flying.clone(), inquest.known.clone())
+        (inquest.flying.clone(), (inquest.stopped == engines).then(|| inquest.known.clone()))
     }
 
     /// Notes that an engine has notified its clients, and which of their work is in doubt. Returns

@@ -21,5 +21,5 @@ pub(crate) use blame::{Blame, Suspects, accusation};
 pub(crate) use code::{Call, CudaError};
 pub(crate) use loss::Loss;
 pub(crate) use message::{announces_fault, read_line};
-pub(crate) use verdict::{FlyingKernel, KnownKernel, Rule, STILL_MS, Verdict, decide};
+pub(crate) use verdict::{FlyingKernel, KnownKernel, Launchers, Rule, STILL_MS, Verdict, decide};
 pub(crate) use watch::{DumpState, Notice, Watch};

@@ -30,8 +30,17 @@ pub(crate) struct KnownKernel {
     pub module: u64,
     /// True if the kernel may fail an assertion.
     pub asserts: bool,
-    /// The client that launched it last, of those whom the engine serves.
-    pub last_client: ClientId,
+    /// Who has launched it, of the clients whom the engine serves.
+    pub launchers: Launchers,
+}
+
+/// Who has launched a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Launchers {
+    /// This client alone.
+    One(ClientId),
+    /// Several clients.
+    Several,
 }
 
 /// A kernel in flight when the driver announced the fault.
@@ -58,7 +67,7 @@ pub(crate) enum Rule {
     /// The dump names a function, and one client was running it.
     Code,
     /// The dump names a function that nobody had in flight any more when the driver reported the
-    /// fault: its clients are those that had launched it last, if they are known.
+    /// fault. The culprit is who alone has ever launched it; with several, it is not known.
     CodeOfThePast,
     /// Several clients were running the function that the dump names, and the stream of one of them
     /// had not moved.
@@ -108,9 +117,10 @@ impl Verdict {
     }
 }
 
-/// Decides by what is known now. `known`: all kernels that were launched, of all engines.
-/// `asserted`: the driver has printed a failed assertion.
-pub(crate) fn decide(flying: &[FlyingKernel], known: &[KnownKernel], dump: Option<&Dump>, asserted: bool) -> Verdict {
+/// Decides by what is known now. `known`: all kernels that were launched, of all engines; `None` if
+/// an engine was silent, whose kernels are missing among `flying`, too. `asserted`: the driver has
+/// printed a failed assertion.
+pub(crate) fn decide(flying: &[FlyingKernel], known: Option<&[KnownKernel]>, dump: Option<&Dump>, asserted: bool) -> Verdict {
     let error = dump.map(|dump| if asserted { CudaError::ASSERT } else { dump.error() }).or(asserted.then_some(CudaError::ASSERT));
     let running: Vec<&FlyingKernel> = flying.iter().filter(|kernel| kernel.may_run && (error != Some(CudaError::ASSERT) || kernel.kernel.asserts)).collect();
     let verdict = |kernels: &[&FlyingKernel], rule| Verdict { suspects: accuse(kernels), rule, error };
@@ -118,12 +128,14 @@ pub(crate) fn decide(flying: &[FlyingKernel], known: &[KnownKernel], dump: Optio
     if clients(&coded) == 1 {
         return verdict(&coded, Rule::Code);
     }
-    if let Some(dump) = dump.filter(|dump| coded.is_empty() && names_a_place(dump)) {
+    if let Some(known) = known
+        && let Some(dump) = dump.filter(|dump| coded.is_empty() && names_a_place(dump))
+    {
         // Its fence was reached before the driver's message. That was seen, though rarely, with
         // stores whose fault was found when the warp had ended. Nobody in flight runs that code.
         let mut suspects = Suspects::default();
-        for owner in list_owners(dump, known) {
-            suspects.entry(owner.last_client).or_default().add_kernel(&owner.name, Blame::Possible);
+        for (client, kernel) in list_sole_launchers(dump, known) {
+            suspects.entry(client).or_default().add_kernel(&kernel.name, Blame::Possible);
         }
         return Verdict { suspects, rule: Rule::CodeOfThePast, error };
     }
@@ -171,12 +183,19 @@ fn names_a_place(dump: &Dump) -> bool {
     dump.exceptions.iter().any(|exception| exception.pc.and_then(|pc| dump.place_of(pc)).is_some())
 }
 
-/// The kernels that the dump names: of one place, the kernel itself, or all of its module that can
-/// have called the function.
-fn list_owners<'a>(dump: &Dump, known: &'a [KnownKernel]) -> Vec<&'a KnownKernel> {
+/// The one client that has ever launched the code that the dump names, with its kernels; nothing if
+/// several have. The code is the kernel itself, or any of its module that can have called the
+/// function.
+fn list_sole_launchers<'a>(dump: &Dump, known: &'a [KnownKernel]) -> Vec<(ClientId, &'a KnownKernel)> {
     let places: Vec<_> = dump.exceptions.iter().filter_map(|exception| dump.place_of(exception.pc?)).collect();
     let is_meant = |kernel: &&KnownKernel| places.iter().any(|place| kernel.module == place.module && (place.function == *kernel.name || !place.is_kernel));
-    known.iter().filter(is_meant).collect()
+    let meant = known.iter().filter(is_meant).map(|kernel| match kernel.launchers {
+        Launchers::One(client) => Some((client, kernel)),
+        Launchers::Several => None,
+    });
+    let launched: Vec<_> = meant.collect::<Option<_>>().unwrap_or_default();
+    let clients: BTreeSet<ClientId> = launched.iter().map(|(client, _)| *client).collect();
+    if clients.len() > 1 { Vec::new() } else { launched }
 }
 
 #[cfg(test)]
@@ -186,7 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn kernel(client: ClientId, handle: u64, still_ms: u64) -> FlyingKernel {
-        let kernel = KnownKernel { name: format!("k{handle}").into(), handle, module: handle / 16, asserts: false, last_client: client };
+        let kernel = KnownKernel { name: format!("k{handle}").into(), handle, module: handle / 16, asserts: false, launchers: Launchers::One(client) };
         FlyingKernel { client, token: 1, kernel, may_run: true, still_ms, unfinished: false }
     }
 
@@ -197,7 +216,7 @@ mod tests {
     }
 
     fn decide_now(flying: &[FlyingKernel], dump: Option<&Dump>, asserted: bool) -> Verdict {
-        decide(flying, &[], dump, asserted)
+        decide(flying, Some(&[]), dump, asserted)
     }
 
     fn named(verdict: &Verdict) -> Vec<ClientId> {
@@ -243,18 +262,24 @@ mod tests {
     fn who_runs_other_code_than_the_dump_names_is_innocent() {
         let others = [kernel(2, 32, 80), kernel(3, 48, 55), kernel(4, 64, 90)];
         let known: Vec<KnownKernel> = others.iter().chain([&kernel(1, 16, 0)]).map(|flying| flying.kernel.clone()).collect();
-        let verdict = decide(&others, &known, Some(&fault_at(0x1010)), false);
+        let verdict = decide(&others, Some(&known), Some(&fault_at(0x1010)), false);
         assert_eq!((named(&verdict), verdict.rule, verdict.error), (vec![1], Rule::CodeOfThePast, Some(CudaError::ILLEGAL_ADDRESS)));
         assert!(verdict.is_certain());
-        let unknown = decide(&others, &known[..3], Some(&fault_at(0x1010)), false);
+        let unknown = decide(&others, Some(&known[..3]), Some(&fault_at(0x1010)), false);
         assert!(unknown.suspects.is_empty() && unknown.is_certain(), "its client has gone, and so has what was known of it");
-        let called = decide(&others, &known, Some(&fault_at(0x1110)), false);
+        let called = decide(&others, Some(&known), Some(&fault_at(0x1110)), false);
         assert_eq!(named(&called), [1], "any kernel of the module can have called the function");
         let two = [kernel(1, 16, 0).kernel, kernel(9, 16, 0).kernel];
-        assert_eq!(named(&decide(&others, &two, Some(&fault_at(0x1010)), false)), [1, 9], "served by two engines");
-        let running = decide(&others, &known, Some(&fault_at(0x2010)), false);
+        let shared = [KnownKernel { launchers: Launchers::Several, ..two[0].clone() }];
+        for launched_by_several in [&two[..], &shared] {
+            let verdict = decide(&others, Some(launched_by_several), Some(&fault_at(0x1010)), false);
+            assert!(verdict.suspects.is_empty() && verdict.is_certain(), "one of them is innocent: {verdict:?}");
+        }
+        let silent = decide(&others, None, Some(&fault_at(0x1010)), false);
+        assert_eq!((named(&silent), silent.rule), (vec![2, 3, 4], Rule::CannotTell), "whom the silent engine serves may run that code");
+        let running = decide(&others, Some(&known), Some(&fault_at(0x2010)), false);
         assert_eq!((named(&running), running.rule), (vec![2], Rule::Code));
-        let nowhere = decide(&others[..1], &known, Some(&fault_at(0x9000)), false);
+        let nowhere = decide(&others[..1], Some(&known), Some(&fault_at(0x9000)), false);
         assert_eq!((named(&nowhere), nowhere.rule), (vec![2], Rule::Stillness), "no function is known to lie there");
     }
 

@@ -9,7 +9,6 @@
 //!
 //! ```text
 //! issuer ─▶ chains ─▶ chain ─▶ plan ─▶ pieces
-//!    │                           ├───▶ limits
 //!    │                           └───▶ constants ─▶ pieces
 //!    └────▶ streams ─▶ queue
 //! ```

@@ -3,6 +3,7 @@
 use crate::counters::{ClientCounts, Counters};
 use crate::driver::{Driver, Module, is_fault_announced};
 use crate::helpers::Helpers;
+use crate::settings::Settings;
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, DeviceError};
 use parking_lot::Mutex;
@@ -11,16 +12,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a thread waits for a quiet card before it goes on all the same. A card that stands still
-/// because of a fault is no reason to go on: the call would hold a lock of the driver that it needs
-/// to handle the fault, and wait for kernels that do not end before. With much code loaded, the
-/// driver announces a fault after up to two seconds.
+/// How long a thread waits for a quiet card before it goes on all the same. A card that stands
+/// still because of a fault is no reason to go on: the call would hold a lock of the driver that it
+/// needs to handle the fault, and wait for kernels that do not end before. With much code loaded,
+/// the driver announces a fault after up to two seconds.
 const QUIET_WAIT_LIMIT: Duration = Duration::from_secs(4);
 /// How often a thread that waits looks whether a fault was announced.
 const LOOK_AROUND: Duration = Duration::from_millis(20);
-/// How long a thread waits for the end of the process after a fault was announced. Its call is made
-/// by the successor.
-const FAULT_WAIT_LIMIT: Duration = Duration::from_secs(6);
+/// How much longer than for the work of others a thread waits for the end of the process after a
+/// fault was announced. Its call is made by the successor.
+const FAULT_WAIT_MARGIN: Duration = Duration::from_secs(1);
 /// Unused modules that wait for another thread's quiet moment. When there are this many, a quiet
 /// moment is requested to unload them.
 const UNUSED_LIMIT: usize = 32;
@@ -41,21 +42,25 @@ pub(crate) trait LongWorkHolders: Send + Sync {
     fn list_long_clients(&self, longer_than: Duration) -> BTreeSet<ClientId>;
 }
 
-/// The card is occupied: work of these clients does not end, and all others go on in another
-/// process. The call that needed a quiet card was not made.
+/// Why the call that needed a quiet card was not made. The client goes on in another process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Occupied {
-    /// The clients whose work does not end; none if a kernel has broken the context.
-    pub by: BTreeSet<ClientId>,
+pub(crate) enum NotQuiet {
+    /// Work of these clients does not end, and all others have left.
+    Occupied {
+        /// The clients whose work does not end.
+        by: BTreeSet<ClientId>,
+    },
+    /// A kernel has broken the context, and this process ends.
+    Broken,
 }
 
-impl Occupied {
+impl NotQuiet {
     /// The error for the call that was not made.
     pub(crate) fn into_error(self) -> DeviceError {
-        if self.by.is_empty() {
-            return DeviceError::LetGo("a kernel has broken the context".into());
+        match self {
+            NotQuiet::Occupied { by } => DeviceError::LetGo(format!("work of clients {by:?} does not end")),
+            NotQuiet::Broken => DeviceError::LetGo("a kernel has broken the context".into()),
         }
-        DeviceError::LetGo(format!("work of clients {:?} does not end", self.by))
     }
 }
 
@@ -77,6 +82,8 @@ pub(crate) struct Gate {
     unused: Mutex<Vec<Module>>,
     /// How long a quiet card is waited for before clients are moved.
     patience: Duration,
+    /// How long the end of a fault's inquiry may take.
+    fault_wait: Duration,
     on_occupied: OnceLock<OnOccupied>,
 }
 
@@ -91,8 +98,18 @@ impl Drop for Resume<'_> {
 
 impl Gate {
     /// The gate for these engines' card.
-    pub(crate) fn new(driver: Arc<Driver>, engines: Arc<dyn LongWorkHolders>, helpers: Arc<Helpers>, counters: Arc<Counters>, patience: Duration) -> Gate {
-        Gate { driver, engines, helpers, counters, requests: Mutex::default(), unused: Mutex::default(), patience, on_occupied: OnceLock::new() }
+    pub(crate) fn new(driver: Arc<Driver>, engines: Arc<dyn LongWorkHolders>, helpers: Arc<Helpers>, counters: Arc<Counters>, settings: &Settings) -> Gate {
+        Gate {
+            driver,
+            engines,
+            helpers,
+            counters,
+            requests: Mutex::default(),
+            unused: Mutex::default(),
+            patience: settings.long_kernel,
+            fault_wait: settings.fault_wait,
+            on_occupied: OnceLock::new(),
+        }
     }
 
     /// Sets what to do when a quiet card does not come in time.
@@ -112,40 +129,45 @@ impl Gate {
     /// An engine thread must not call this: the engines have to answer the request.
     ///
     /// # Errors
-    /// [`Occupied`] if work of a client does not end, and the client that `act` is for has left for
-    /// another process with all others; also if a fault was announced, and the process has not ended
-    /// for a while. Where they cannot leave, `act` is run after
-    /// [`QUIET_WAIT_LIMIT`] all the same, and for a client whose own work does not end.
-    pub(crate) fn run_quietly<T>(&self, counts: Option<&ClientCounts>, act: impl FnOnce() -> T) -> Result<T, Occupied> {
+    /// [`NotQuiet`] if work of a client does not end, and the client that `act` is for has left for
+    /// another process with all others; also if a fault was announced, and the process has not
+    /// ended for a while. Where they cannot leave, `act` is run after [`QUIET_WAIT_LIMIT`] all the
+    /// same, and for a client whose own work does not end.
+    pub(crate) fn run_quietly<T>(&self, counts: Option<&ClientCounts>, act: impl FnOnce() -> T) -> Result<T, NotQuiet> {
         let begun = Instant::now();
-        let _request = self.requests.lock();
+        let request = self.requests.lock();
         let (ready, answers) = crossbeam_channel::bounded(self.engines.count());
-        let _resume = Resume(&*self.engines);
+        let resume = Resume(&*self.engines);
         self.engines.hold_long_work(&ready);
         self.counters.quiets.fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
         let (soon, until) = (asked + self.patience.min(QUIET_WAIT_LIMIT), asked + QUIET_WAIT_LIMIT);
         let mut missing = self.engines.count();
-        while missing > 0 && answers.recv_deadline(soon).is_ok() {
-            missing -= 1;
-        }
-        if missing > 0 {
+        let mut wait = |until: Instant| {
+            while missing > 0 && !is_fault_announced() && Instant::now() < until {
+                missing -= usize::from(answers.recv_deadline(until.min(Instant::now() + LOOK_AROUND)).is_ok());
+            }
+            missing == 0
+        };
+        // Before a fault is announced, a card that stands still looks like one with a long kernel:
+        // then all others may leave, which does them no harm.
+        if !wait(soon) && !is_fault_announced() {
             let by = self.engines.list_long_clients(self.patience / 2);
             let have_left = !by.is_empty() && self.on_occupied.get().is_some_and(|act| act(&by));
             if have_left && counts.is_none_or(|counts| !by.contains(&counts.client)) {
-                return Err(Occupied { by });
+                return Err(NotQuiet::Occupied { by });
             }
         }
-        while missing > 0 && !is_fault_announced() && Instant::now() < until {
-            missing -= usize::from(answers.recv_timeout(LOOK_AROUND).is_ok());
-        }
+        let is_quiet = wait(until);
         if is_fault_announced() {
+            // Nobody else waits for this thread meanwhile.
+            drop((resume, request));
             if counts.is_some() {
-                std::thread::sleep(FAULT_WAIT_LIMIT);
+                std::thread::sleep(self.fault_wait + FAULT_WAIT_MARGIN);
             }
-            return Err(Occupied { by: BTreeSet::new() });
+            return Err(NotQuiet::Broken);
         }
-        if missing > 0 {
+        if !is_quiet {
             self.counters.quiet_timeouts.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("a kernel runs for longer than {} ms: loading a module stops all clients until it ends", QUIET_WAIT_LIMIT.as_millis());
         }

@@ -6,7 +6,7 @@
 //! taken for a free one.
 
 use crate::context::Kernel;
-use crate::fault::KnownKernel;
+use crate::fault::{KnownKernel, Launchers};
 use cumux_device::ClientId;
 use rustc_hash::FxHashMap;
 
@@ -58,11 +58,13 @@ impl Estimates {
                 handle: kernel.handle.number(),
                 module: kernel.module.number(),
                 asserts: kernel.asserts,
-                last_client: client,
+                launchers: Launchers::One(client),
             },
         };
         let known = self.0.entry(kernel.id).or_insert_with(fresh);
-        known.kernel.last_client = client;
+        if known.kernel.launchers != Launchers::One(client) {
+            known.kernel.launchers = Launchers::Several;
+        }
         known.expected_ns
     }
 
@@ -112,7 +114,10 @@ mod tests {
         let mut estimates = Estimates::default();
         estimates.0.insert(
             3,
-            Known { expected_ns: UNKNOWN_KERNEL_NS, kernel: KnownKernel { name: "k".into(), handle: 1, module: 2, asserts: false, last_client: 1 } },
+            Known {
+                expected_ns: UNKNOWN_KERNEL_NS,
+                kernel: KnownKernel { name: "k".into(), handle: 1, module: 2, asserts: false, launchers: Launchers::One(1) },
+            },
         );
         estimates.learn(3, 1_000_000_000);
         assert_eq!(estimates.0[&3].expected_ns, (20_000 * 7 + 100_000) / 8);

@@ -27,7 +27,20 @@ pub struct SoftwareGpu {
     _ordinal: Ordinal,
     workers: Vec<JoinHandle<()>>,
     /// Programs that were compiled before their clients came, by their numbers. Locked alone.
-    preloaded: Mutex<BTreeMap<u64, (ImageHash, Arc<Program>)>>,
+    preloaded: Mutex<Preloaded>,
+}
+
+/// Programs by number. No number is used again: who has one may drop it late.
+#[derive(Default)]
+struct Preloaded {
+    last: u64,
+    programs: BTreeMap<u64, (ImageHash, Arc<Program>)>,
+}
+
+impl Preloaded {
+    fn find(&self, image: ImageHash) -> Option<Arc<Program>> {
+        self.programs.values().find(|(hash, _)| *hash == image).map(|(_, program)| program.clone())
+    }
 }
 
 impl std::fmt::Debug for SoftwareGpu {

@@ -1,7 +1,7 @@
 //! The modules of a software GPU.
 
 use cumux_abi::CUfunction_attribute;
-use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule};
+use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule, ReadImage};
 
 use super::SoftwareGpu;
 use crate::modules::{self, LoadedModule};
@@ -23,33 +23,29 @@ impl Modules for SoftwareGpu {
     /// client's.
     fn adopt_module(&self, client: ClientId, module: ModuleId, image: ImageHash, place: &mut dyn GlobalsAllocator) -> Result<Option<ModuleInfo>, DeviceError> {
         self.card.require_working()?;
-        let program = self.preloaded.lock().values().find(|(hash, _)| *hash == image).map(|(_, program)| program.clone());
+        let program = self.preloaded.lock().find(image);
         let Some(program) = program.filter(|_| place.is_restoring()) else { return Ok(None) };
         let (loaded, info) = modules::place_program(&self.card.limits, &self.card.maps, program, place)?;
         self.add_module(client, module, loaded)?;
         Ok(Some(info))
     }
 
-    fn preload_module(
-        &self,
-        hash: ImageHash,
-        read: &mut dyn FnMut() -> Result<Vec<u8>, DeviceError>,
-        _place: &mut dyn GlobalsAllocator,
-    ) -> Result<Option<PreloadedModule>, DeviceError> {
+    fn preload_module(&self, hash: ImageHash, read: &mut ReadImage<'_>, _place: &mut dyn GlobalsAllocator) -> Result<Option<PreloadedModule>, DeviceError> {
         self.card.require_working()?;
-        let known = self.preloaded.lock().values().find(|(other, _)| *other == hash).map(|(_, program)| program.clone());
+        let known = self.preloaded.lock().find(hash);
         let program = match known {
             Some(program) => program,
             None => modules::compile_image(&self.card.limits, &read()?)?,
         };
         let mut preloaded = self.preloaded.lock();
-        let number = preloaded.last_key_value().map_or(1, |(last, _)| last + 1);
-        preloaded.insert(number, (hash, program));
+        preloaded.last += 1;
+        let number = preloaded.last;
+        preloaded.programs.insert(number, (hash, program));
         Ok(Some(PreloadedModule(number)))
     }
 
     fn drop_preloaded(&self, module: PreloadedModule) {
-        let gone = self.preloaded.lock().remove(&module.0);
+        let gone = self.preloaded.lock().programs.remove(&module.0);
         drop(gone);
     }
 

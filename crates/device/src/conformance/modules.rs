@@ -60,7 +60,7 @@ pub fn a_preloaded_module_is_adopted_with_the_variables_of_its_client(open: Open
         };
         client.device().preload_module(hash, &mut read, &mut Variables { actor: &client, restored: blocks.clone() }).expect("loads")
     };
-    let Some(number) = preload(&mut reads) else { return };
+    let number = preload(&mut reads).expect("every device gains by it");
     assert_eq!(reads, 1);
     assert!(client.adopt(hash, &mut Variables { actor: &client, restored: HashMap::new() }).expect("asked").is_none(), "this client is not restored");
     let module = client.adopt(hash, &mut Variables { actor: &client, restored: blocks.clone() }).expect("asked").expect("it was preloaded");
@@ -69,7 +69,11 @@ pub fn a_preloaded_module_is_adopted_with_the_variables_of_its_client(open: Open
     client.launch(stream, &module, "count", 1, 1, Args::new().u64(out));
     client.drain(stream);
     assert_eq!(client.read(out, 1), [42], "and have the contents that they had");
+    let later = preload(&mut reads).expect("loads");
     client.device().drop_preloaded(number);
+    let again = client.adopt(hash, &mut Variables { actor: &client, restored: blocks.clone() }).expect("asked");
+    assert!(again.is_some() && later != number, "what was preloaded later has another number");
+    client.device().drop_preloaded(later);
     client.launch(stream, &module, "count", 1, 1, Args::new().u64(out));
     client.drain(stream);
     assert_eq!(client.read(out, 1), [43], "it is the client's now");

@@ -18,6 +18,7 @@ mod survey;
 mod tables;
 
 use relocation::Field;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub use survey::is_literal;
@@ -190,15 +191,28 @@ impl Cubin {
 
     /// True if no variable can hold anything: one copy of the image serves all clients. Most
     /// images of libraries are of this kind. Their headers define function objects without members
-    /// (`cuda::std::ranges::begin`, `thrust::seq`), and constants inside of functions, which no host
-    /// program can name.
+    /// (`cuda::std::ranges::begin`, `thrust::seq`), and constants inside of functions, which no
+    /// host program can name.
     #[must_use]
     pub fn keeps_no_state(&self) -> bool {
         let is_empty = |variable: &Variable| match variable.home {
             Home::Block(_) => variable.bytes <= 1 && is_in_library(&variable.name),
             Home::Constants => variable.name.starts_with(LOCAL),
         };
-        self.obstacle.is_none() && self.variables.iter().all(|variable| variable.literal || is_empty(variable))
+        let is_harmless = |variable: &Variable| variable.literal || is_empty(variable);
+        // The ends of variables by their places. A reference may lead to one without a name.
+        let mut ends = BTreeMap::new();
+        for variable in &self.variables {
+            if let Home::Block(block) = variable.home {
+                let end = variable.offset.saturating_add(variable.bytes.max(1));
+                ends.entry((block, variable.offset)).and_modify(|known: &mut u64| *known = end.max(*known)).or_insert(end);
+            }
+        }
+        let leads_to_known = |reference: &Reference| {
+            let before = ends.range(..=(reference.block, reference.offset)).next_back();
+            before.is_some_and(|((block, _), end)| *block == reference.block && reference.offset < *end)
+        };
+        self.obstacle.is_none() && self.variables.iter().all(is_harmless) && self.references.iter().all(leads_to_known)
     }
 
     /// Makes the code in `image`, from which `self` was read, use blocks at these addresses, which
@@ -253,11 +267,15 @@ mod tests {
             variable("table", Home::Constants, 1),
             variable("_ZZ1fvE5count", Home::Block(0), 1),
             Variable { bytes: 2, ..begin.clone() },
-            Variable { bytes: 4, ..begin },
+            Variable { bytes: 4, ..begin.clone() },
         ];
         for state in others {
             assert!(!keeps_no_state(&[nan.clone(), state.clone()]), "{state:?}");
         }
+        let reference = |offset| Reference { info_at: 0, at: 0, field: Field::Word, block: 0, offset, literal: false };
+        let begin = variable("_ZN30_INTERNAL_eaa61bfb_4_a_cu_idle4cuda3std3__45__cpo5beginE", Home::Block(0), 1);
+        let refers = |offset| Cubin { variables: vec![begin.clone()], references: vec![reference(offset)], ..Cubin::default() }.keeps_no_state();
+        assert!(refers(0) && !refers(1), "what lies behind has no name, and may hold something");
         let obstacle = Some(Obstacle::NotLinked);
         assert!(!Cubin { obstacle, ..Cubin::default() }.keeps_no_state());
     }

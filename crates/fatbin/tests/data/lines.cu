@@ -2,7 +2,7 @@
 //   nvcc -cubin -arch=sm_90 -lineinfo -o lines.sm_90.cubin lines.cu
 //   nvcc -cubin -arch=sm_100 -lineinfo -o lines.sm_100.cubin lines.cu
 //   nvcc -cubin -arch=sm_90 -G -o lines.debug.cubin lines.cu
-//   nvcc -cubin -arch=sm_90 -lineinfo -rdc=true -o one.cubin lines.cu && nvcc -cubin -arch=sm_90 -lineinfo -rdc=true -DSECOND -o two.cubin lines.cu &&
+//   R="nvcc -cubin -arch=sm_90 -lineinfo -rdc=true lines.cu -o"; $R one.cubin; $R two.cubin -DSECOND
 //   nvlink -arch=sm_90 -o lines.linked.cubin one.cubin two.cubin
 #include "lines.cuh"
 

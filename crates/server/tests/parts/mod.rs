@@ -73,8 +73,8 @@ impl Host for StoryHost {
     fn start(&self, role: Role) -> std::io::Result<u32> {
         self.0.start(role)
     }
-    fn use_program(&self, program: &std::path::Path) {
-        self.0.use_program(program);
+    fn use_program(&self, program: &std::path::Path) -> std::path::PathBuf {
+        self.0.use_program(program)
     }
     fn open(&self, pid: u32) -> rustix::io::Result<Process> {
         self.0.open(pid)

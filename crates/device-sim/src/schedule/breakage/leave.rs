@@ -2,8 +2,8 @@
 //! as a real card does it.
 //!
 //! From then on nothing of those that leave begins. When what they have begun has ended, or the
-//! wait is over, the sink hears which of their work is in doubt. What has not begun is never reported:
-//! the clients' next executor does it.
+//! wait is over, the sink hears which of their work is in doubt. What has not begun is never
+//! reported: the clients' next executor does it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -24,7 +24,8 @@ impl SoftwareCard {
     pub(super) fn let_others_go(&self, scheduler: &mut MutexGuard<'_, Scheduler>, client: ClientId) -> bool {
         let staying = scheduler.list_long_clients();
         let possible = MutexGuard::unlocked(scheduler, || self.sink.occupied(&staying));
-        if !possible || scheduler.has_left(client) {
+        // Another thread may have begun the same meanwhile, and does it once for all.
+        if !possible || scheduler.is_over() || scheduler.clients.values().any(|client| client.has_left) {
             return scheduler.has_left(client);
         }
         let Some(wait) = scheduler.breakage.as_ref().map(|breakage| breakage.timing.wait) else { return false };
@@ -37,6 +38,10 @@ impl SoftwareCard {
             if self.settled.wait_until(scheduler, until).timed_out() {
                 break;
             }
+        }
+        if scheduler.is_over() {
+            // The loss tells the sink of all work that was begun.
+            return true;
         }
         let in_doubt = scheduler.list_in_doubt();
         tracing::info!(staying = staying.len(), in_doubt = in_doubt.len(), "kernels do not end: all others go on in another process");
