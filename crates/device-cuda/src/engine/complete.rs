@@ -1,10 +1,11 @@
 //! Completed work: noticed by the fences, reported to the sink.
 
 use super::message::Message;
+use super::shared::Shared;
 use super::state::Engine;
-use crate::driver::{capture_output, is_fault_announced};
+use crate::driver::{is_fault_announced, take_output};
 use crate::track::{Flight, Reporting};
-use cumux_device::{Channel, Outcome, Report, StreamId};
+use cumux_device::{Channel, ClientId, Outcome, Report, StreamId};
 
 impl Engine {
     /// Polls the fences and reports completed work. Returns true if there was any.
@@ -37,6 +38,9 @@ impl Engine {
         let Flight { client, stream, token, .. } = *flight;
         self.streams.end_flight(stream);
         if flight.reporting == Reporting::Done {
+            if flight.prints() {
+                self.discard_printed(client, 1);
+            }
             return;
         }
         if let Some(queue) = self.streams.queues.get_mut(&stream)
@@ -52,13 +56,29 @@ impl Engine {
     /// Has the printed text of this stream fetched, unless a fetch is under way.
     fn fetch_printed(&mut self, id: StreamId) {
         let Some(queue) = self.streams.queues.get_mut(&id) else { return };
-        if !queue.held.begin_fetch() {
-            return;
-        }
-        let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
-        self.shared.helpers.run_printer(move || {
-            let (_, text) = capture_output(|| shared.driver.synchronize(stream));
+        let Some(kernels) = queue.held.begin_fetch() else { return };
+        let (client, number) = (queue.stream.client.id, self.number);
+        self.fetch_output(move |shared, text| {
             shared.mailboxes.of(number).send(Message::Printed(id, text));
+            shared.printing.end(client, kernels);
+        });
+    }
+
+    /// Drops what so many kernels of a client have printed that is stopped or closed.
+    pub(super) fn discard_printed(&self, client: ClientId, kernels: usize) {
+        if kernels > 0 {
+            self.fetch_output(move |shared, _| shared.printing.end(client, kernels));
+        }
+    }
+
+    /// Has all printed text of the card fetched, and `deliver` called with it. It is the text of
+    /// the client whose turn it is.
+    fn fetch_output(&self, deliver: impl FnOnce(&Shared, Vec<u8>) + Send + 'static) {
+        let (shared, stream) = (self.shared.clone(), self.helper_stream);
+        self.shared.helpers.run_printer(move || {
+            // If the context is broken, the inquiry reports what is held.
+            let _ = shared.driver.synchronize(stream);
+            deliver(&shared, take_output());
         });
     }
 
