@@ -1,9 +1,10 @@
 //! cargo-deny: may we ship what we link? Licences, sources and bans are always checked; advisories
 //! if their database can be fetched.
 //!
-//! To build cargo-deny takes longer than to run the suite, and its answer follows from three things:
-//! the locked dependencies, the rules, its version. So the hash of the three for which it last passed
-//! is kept in `deny.checked`, beside the rules, and CI runs it only when they have changed.
+//! To build cargo-deny takes longer than to run the suite, and its answer follows from three
+//! things: the locked dependencies, the rules, its version. So the hash of the three for which it
+//! last passed is kept in `deny.checked`, beside the rules, and CI runs it only when they have
+//! changed.
 
 use crate::process::run;
 use crate::tools::{Tool, text};

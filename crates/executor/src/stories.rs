@@ -241,8 +241,8 @@ fn a_session_that_cannot_be_restored_leaves_nothing_behind() {
     assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "{address:#x} and {reserved:#x} are free again");
 }
 
-/// A client that comes back loads its modules, which waits for the long kernel of another: all leave
-/// but that one, also the client whose opening waits.
+/// A client that comes back loads its modules, which waits for the long kernel of another: all
+/// leave but that one, also the client whose opening waits.
 #[test]
 fn a_session_that_is_being_opened_does_not_stay_with_a_kernel_that_does_not_end() {
     let world = World::new();

@@ -325,8 +325,8 @@ mod tests {
             prop_assert_eq!(verdict.suspects.is_empty(), candidates.is_empty());
         }
 
-        /// With a dump that names a place: the culprit ran that code now or, if nobody does, alone in
-        /// the past. Who never ran it is accused by nothing but a dump that cannot be read.
+        /// With a dump that names a place: the culprit ran that code now or, if nobody does, alone
+        /// in the past. Who never ran it is accused by nothing but a dump that cannot be read.
         #[test]
         fn a_named_place_accuses_only_who_has_launched_its_code(
             flying in proptest::collection::vec((1_u32..5, 1_u64..5, 0_u64..90, any::<bool>(), any::<bool>()), 0..8),
