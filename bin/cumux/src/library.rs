@@ -16,6 +16,8 @@ pub const COMPILERS: &str = "libcumux_compilers.so";
 const PRELOAD: &str = "LD_PRELOAD";
 /// The folder in which CuPy keeps what it has compiled.
 const CUPY_CACHE: &str = "CUPY_CACHE_DIR";
+/// What CuPy uses in place of kernels that it compiles itself.
+const CUPY_ACCELERATORS: &str = "CUPY_ACCELERATORS";
 
 /// The checkout from which this program was built, if it is still there.
 pub fn checkout() -> Option<PathBuf> {
@@ -111,8 +113,7 @@ pub fn path_with(folder: &Path) -> OsString {
 }
 
 /// What a program needs in its environment for the compilers that it uses while it runs. On
-/// software GPUs they have to make PTX ([decision 0010](docs/decisions)); elsewhere nothing of ours
-/// stays, though the program that starts this one may have run on a software GPU.
+/// software GPUs they have to make PTX; elsewhere nothing of ours stays in the environment, though the program that starts this one may have run on a software GPU.
 pub fn compilers_environment(folder: &Path, software: bool) -> Vec<(&'static str, OsString)> {
     let file = folder.join(COMPILERS);
     let mut list: Vec<OsString> = preloaded(std::env::var_os(PRELOAD).as_deref());
@@ -121,7 +122,8 @@ pub fn compilers_environment(folder: &Path, software: bool) -> Vec<(&'static str
     let mut changes = Vec::new();
     // The variable has no way to write a blank or a colon.
     let can_be_named = !file.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\t' | b'\n'));
-    let used = software && can_be_named && file.exists();
+    let is_off = std::env::var_os("CUMUX_COMPILERS").is_some_and(|value| value == "0" || value == "off");
+    let used = software && can_be_named && !is_off && file.exists();
     if used {
         list.insert(0, file.into_os_string());
     }
@@ -132,6 +134,11 @@ pub fn compilers_environment(folder: &Path, software: bool) -> Vec<(&'static str
     // card would be none.
     if let (true, None, Some(home)) = (used, std::env::var_os(CUPY_CACHE), std::env::var_os("HOME").filter(|home| !home.is_empty())) {
         changes.push((CUPY_CACHE, Path::new(&home).join(".cupy/kernel_cache_cumux").into_os_string()));
+    }
+    // By default CuPy sums and scans with kernels that are machine code, and does not look whether
+    // they have run: the results would be wrong. Without them it compiles kernels of its own.
+    if used && std::env::var_os(CUPY_ACCELERATORS).is_none() {
+        changes.push((CUPY_ACCELERATORS, OsString::new()));
     }
     changes
 }

@@ -4,6 +4,11 @@
 use core::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+/// [`choose`](crate::choose) has no answer: the real `dlsym` is to give one.
+pub(crate) const PASS: *mut c_void = core::ptr::null_mut();
+/// There is no such name, though the real `dlsym` would find ours.
+pub(crate) const NOT_FOUND: *mut c_void = core::ptr::without_provenance_mut(1);
+
 /// The real `dlsym`; null until the first call.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -35,6 +40,10 @@ pub unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *m
         "pop rdi",
         "test rax, rax",
         "jz 2f",
+        "cmp rax, 1",
+        "jne 5f",
+        "xor eax, eax",
+        "5:",
         "ret",
         "2:",
         "mov rax, qword ptr [rip + {real}]",

@@ -51,6 +51,9 @@ struct Real {
     error: Bytes,
 }
 
+/// How the file names of the library begin.
+pub(crate) const SONAME: &str = "libnvJitLink.so";
+
 static LIBRARIES: Libraries<Real> = Libraries::new();
 
 /// A link whose result will be PTX.
@@ -121,12 +124,8 @@ impl Function {
     }
 }
 
-/// Our function for the library of a handle; null if it has none of that name, or too few.
-pub(crate) fn find(handle: *mut c_void, name: &str, function: Function, suffix: &str) -> *mut c_void {
-    let real = crate::entry::look_up(handle, name);
-    if real.is_null() {
-        return real;
-    }
+/// Our function in place of a real one; the real one itself if its library has too few functions.
+pub(crate) fn ours(real: *mut c_void, function: Function, suffix: &str) -> *mut c_void {
     let Some(place) = LIBRARIES.place_of(real, |handle| Real::load(handle, suffix)) else { return real };
     match function {
         Function::Create => CREATE[place] as *mut c_void,
@@ -429,7 +428,7 @@ macro_rules! exported {
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             guard(INTERNAL, || {
                 let suffix = Function::named(stringify!($name)).map_or("", |(_, suffix)| suffix);
-                match LIBRARIES.linked(stringify!($name), "libnvJitLink.so", |handle| Real::load(handle, suffix)) {
+                match LIBRARIES.linked(stringify!($name), SONAME, |handle| Real::load(handle, suffix)) {
                     // SAFETY: the caller vouches for its arguments.
                     Some(real) => unsafe { real.$method($($argument),*) },
                     None => INTERNAL,

@@ -32,22 +32,31 @@ mod real;
 use core::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Looks whether a name is one of ours, and answers our function; null where the real `dlsym` is to
-/// answer.
+/// What `dlsym` does with a name of ours: the address of our function, or one of the two below.
 unsafe extern "C" fn choose(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    guard(core::ptr::null_mut(), || {
-        // `RTLD_DEFAULT` and `RTLD_NEXT` depend on the caller.
-        if handle.is_null() || handle.addr() == usize::MAX || is_off() {
-            return core::ptr::null_mut();
+    guard(entry::PASS, || {
+        // What is next depends on the caller.
+        if handle == libc::RTLD_NEXT || is_off() {
+            return entry::PASS;
         }
         // SAFETY: `dlsym` is called with a name.
-        let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { return core::ptr::null_mut() };
-        if let Some(function) = nvrtc::Function::named(name) {
-            return nvrtc::find(handle, name, function);
-        }
-        match jitlink::Function::named(name) {
-            Some((function, suffix)) => jitlink::find(handle, name, function, suffix),
-            None => core::ptr::null_mut(),
+        let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { return entry::PASS };
+        let (nvrtc, jitlink) = (nvrtc::Function::named(name), jitlink::Function::named(name));
+        let soname = match (nvrtc, jitlink) {
+            (None, None) => return entry::PASS,
+            (Some(_), _) => nvrtc::SONAME,
+            (None, Some(_)) => jitlink::SONAME,
+        };
+        let found = match real::look_up_behind(handle, name, soname) {
+            real::Found::Nowhere => return entry::PASS,
+            // Only we define it: a program that asks whether there is a compiler is told the truth.
+            real::Found::HereAlone => return entry::NOT_FOUND,
+            real::Found::There(function) => function,
+        };
+        match (nvrtc, jitlink) {
+            (Some(function), _) => nvrtc::ours(found, function),
+            (None, Some((function, suffix))) => jitlink::ours(found, function, suffix),
+            (None, None) => found,
         }
     })
 }

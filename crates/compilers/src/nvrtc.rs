@@ -30,6 +30,9 @@ struct Real {
     destroy: Destroy,
 }
 
+/// How the file names of the library begin.
+pub(crate) const SONAME: &str = "libnvrtc.so";
+
 static LIBRARIES: Libraries<Real> = Libraries::new();
 
 /// The programs that were compiled for another architecture than asked, by their handles.
@@ -60,12 +63,8 @@ impl Function {
     }
 }
 
-/// Our function for the library of a handle; null if it has none of that name, or too few.
-pub(crate) fn find(handle: *mut c_void, name: &str, function: Function) -> *mut c_void {
-    let real = crate::entry::look_up(handle, name);
-    if real.is_null() {
-        return real;
-    }
+/// Our function in place of a real one; the real one itself if its library has too few functions.
+pub(crate) fn ours(real: *mut c_void, function: Function) -> *mut c_void {
     let Some(place) = LIBRARIES.place_of(real, Real::load) else { return real };
     match function {
         Function::Compile => COMPILE[place] as *mut c_void,
@@ -140,7 +139,7 @@ macro_rules! exported {
         #[doc = concat!("`", stringify!($export), "` of programs that are linked with NVRTC.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $export($($argument: $type),*) -> c_int {
-            guard(INTERNAL, || match LIBRARIES.linked(stringify!($export), "libnvrtc.so", Real::load) {
+            guard(INTERNAL, || match LIBRARIES.linked(stringify!($export), SONAME, Real::load) {
                 // SAFETY: the caller vouches for its arguments.
                 Some(real) => unsafe { real.$method($($argument),*) },
                 None => INTERNAL,

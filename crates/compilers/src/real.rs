@@ -62,6 +62,36 @@ impl<R> Libraries<R> {
     }
 }
 
+/// Where a name is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nobody has it that could be asked from here.
+    Nowhere,
+    /// Only this library has it.
+    HereAlone,
+    /// A library of the program's has it.
+    There(*mut c_void),
+}
+
+/// Looks up a name in a library, or by the default order (a null handle), behind our own
+/// definition.
+pub(crate) fn look_up_behind(handle: *mut c_void, name: &str, soname: &str) -> Found {
+    let found = look_up(handle, name);
+    if found.is_null() {
+        return Found::Nowhere;
+    }
+    if object_of(found).is_some() {
+        return Found::There(found);
+    }
+    let mut next = look_up(libc::RTLD_NEXT, name);
+    if next.is_null()
+        && let Some(handle) = opened(soname)
+    {
+        next = look_up(handle, name);
+    }
+    if next.is_null() { Found::HereAlone } else { Found::There(next) }
+}
+
 /// Where the object that has a function begins, and its path; `None` for our own.
 fn object_of(function: *mut c_void) -> Option<(usize, std::ffi::CString)> {
     let of = |address: *const c_void| {
