@@ -147,13 +147,15 @@ def printing_and_errors():
 
     @cuda.jit(debug=True, opt=False)
     def bad(x):
-        x[cuda.grid(1)] = 1
+        if x[0] == 7:
+            raise ValueError("seven")
 
     try:
-        bad[1, 64](np.zeros(1, dtype=np.int32))
-    except IndexError:
+        bad[1, 64](np.full(1, 7, dtype=np.int32))
+    except ValueError as error:
+        assert "seven" in str(error)
         return
-    raise AssertionError("an index out of bounds was not noticed")
+    raise AssertionError("an exception in a kernel was not noticed")
 
 
 def math_and_atomics():

@@ -4,9 +4,9 @@
 //! The compilers here are stand-ins (`tests/compilers`), built with the C compiler: NVIDIA's are
 //! not among what a checkout installs.
 
+use cumux_testkit::cumux;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use cumux_testkit::cumux;
 use tempfile::TempDir;
 
 /// The stand-ins, and programs that use them.
@@ -64,7 +64,8 @@ fn what_a_program_compiles_runs_on_a_software_gpu() {
 fn what_a_program_links_runs_on_a_software_gpu() {
     let folder = built();
     let output = run(&[folder.path().join("program").to_str().unwrap(), "jitlink", folder.path().to_str().unwrap()]).output().unwrap();
-    let expected = "texts: 0, PTX, 43\ntext as machine code: 0, PTX, 43\nintermediate: 0, PTX, 43\nmissing: 6, error   : Undefined reference to 'f' in 'text0'\n";
+    let expected =
+        "texts: 0, PTX, 43\ntext as machine code: 0, PTX, 43\nintermediate: 0, PTX, 43\nmissing: 6, error   : Undefined reference to 'f' in 'text0'\n";
     assert_eq!(out(&output), expected, "{output:?}");
 }
 

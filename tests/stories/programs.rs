@@ -178,7 +178,10 @@ fn device_code_is_linked_while_a_program_runs() {
     assert_eq!(line("undefined"), format!("undefined: CUDA_ERROR_NO_BINARY_FOR_GPU, {} bytes: {text}", text.len()));
     let text = "error   : Multiple definition of 'helper' in 'two.ptx', first defined in 'one.ptx'";
     assert_eq!(line("twice"), format!("twice: CUDA_ERROR_NO_BINARY_FOR_GPU, {} bytes: {text}", text.len()));
-    assert!(line("no PTX").starts_with("no PTX: CUDA_ERROR_INVALID_PTX") && line("no PTX").contains("bad.ptx, line 6") && line("no PTX").contains("frobnicate"), "{said}");
+    assert!(
+        line("no PTX").starts_with("no PTX: CUDA_ERROR_INVALID_PTX") && line("no PTX").contains("bad.ptx, line 6") && line("no PTX").contains("frobnicate"),
+        "{said}"
+    );
     assert!(line("LTO").starts_with("LTO: CUDA_ERROR_NOT_SUPPORTED"), "{said}");
     assert!(told(&output).iter().any(|line| line.contains("device code was not linked") && line.contains("'weigh'")), "{output:?}");
 }

@@ -5,8 +5,8 @@
 //! with it in any case, and its functions are the device's business.
 
 use crate::relocatable::is_device_runtime;
-use cumux_ptx::link::{Fault, Input};
 use crate::{Error, Format, ImageKind, Length, Result, best_ptx, elf, identify, images, sections, total_len};
+use cumux_ptx::link::{Fault, Input};
 use object::read::archive::ArchiveFile;
 
 /// Largest text that is unpacked.
@@ -163,7 +163,7 @@ fn pieces_of_file(name: &str, bytes: &[u8], device: u32, optional: bool) -> Resu
 /// runtime.
 fn piece_of_container(name: &str, bytes: &[u8], device: u32, optional: bool) -> Result<Option<Piece>> {
     let known = images(bytes)?;
-    if known.is_empty() || is_device_runtime(&known) {
+    if is_device_runtime(&known) || !known.iter().any(crate::Image::has_code) {
         return Ok(None);
     }
     let code = match best_ptx(&known, device) {

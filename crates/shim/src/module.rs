@@ -98,20 +98,21 @@ impl Module {
             }
             loaded => loaded.map(|module| (module, None)),
         };
-        loaded.map_err(|mut rejection| {
-            // A bare image is what a compiler makes while a program runs.
-            let is_machine_code = rejection.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU && image.bytes.starts_with(b"\x7fELF");
-            let device = crate::device::all(session).get(device as usize);
-            if is_machine_code && device.is_some_and(|device| device.facts.capabilities.runs_ptx_alone) && !rejection.text.is_empty() {
-                rejection.text.push_str(COMPILED_HERE);
-            }
-            rejection
-        })
-        .inspect_err(|rejection| {
-            if !rejection.text.is_empty() {
-                crate::log::tell(format_args!("a module was not loaded: {}", rejection.text));
-            }
-        })
+        loaded
+            .map_err(|mut rejection| {
+                // A bare image is what a compiler makes while a program runs.
+                let is_machine_code = rejection.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU && image.bytes.starts_with(b"\x7fELF");
+                let device = crate::device::all(session).get(device as usize);
+                if is_machine_code && device.is_some_and(|device| device.facts.capabilities.runs_ptx_alone) && !rejection.text.is_empty() {
+                    rejection.text.push_str(COMPILED_HERE);
+                }
+                rejection
+            })
+            .inspect_err(|rejection| {
+                if !rejection.text.is_empty() {
+                    crate::log::tell(format_args!("a module was not loaded: {}", rejection.text));
+                }
+            })
     }
 
     fn link_and_load(

@@ -254,7 +254,7 @@ impl Tally {
                 return self.unloadable.push(error.to_string());
             }
         };
-        if !known.iter().any(has_code) {
+        if !known.iter().any(Image::has_code) {
             // An empty image, which the compiler's own linker leaves in every program.
             return;
         }
@@ -337,21 +337,6 @@ impl Tally {
 /// Joins the lines of a reason: some have the source line and a caret below it.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Whether there is anything to run in an image. The compiler's linker leaves machine code without
-/// a function in programs that have nothing to link.
-fn has_code(image: &Image<'_>) -> bool {
-    if image.kind != ImageKind::Elf {
-        return true;
-    }
-    let Ok(bytes) = image.bytes(1 << 30) else { return true };
-    let Ok(file) = elf::FileHeader64::<Endianness>::parse(&*bytes) else { return true };
-    let named = file.endian().and_then(|endian| {
-        let sections = file.sections(endian, &*bytes)?;
-        Ok(sections.iter().any(|section| sections.section_name(endian, section).is_ok_and(|name| name.starts_with(b".text"))))
-    });
-    named.unwrap_or(true)
 }
 
 #[cfg(test)]

@@ -44,11 +44,8 @@ pub(super) fn join(parts: &[Read<'_>], winners: &BTreeMap<&str, Winner>, target:
             }
         }
     }
-    let strings: String = parts
-        .iter()
-        .zip(&edits)
-        .flat_map(|(read, edits)| read.part.strings.iter().map(|range| edits.apply(&read.part, range.clone()) + "\n"))
-        .collect();
+    let strings: String =
+        parts.iter().zip(&edits).flat_map(|(read, edits)| read.part.strings.iter().map(|range| edits.apply(&read.part, range.clone()) + "\n")).collect();
     if !strings.is_empty() {
         out.push_str(&format!(".section .debug_str\n{{\n{strings}}}\n"));
     }

@@ -186,7 +186,8 @@ fn offered<'r>(read: &'r Read<'_>) -> impl Iterator<Item = &'r str> {
 
 /// Names that a text needs from others, and uses.
 fn needed<'r>(read: &'r Read<'_>) -> impl Iterator<Item = &'r str> {
-    let own: HashSet<&str> = read.part.items.iter().filter(|item| item.defines).map(|item| item.name).chain(read.part.aliases.iter().map(|(name, _)| *name)).collect();
+    let own: HashSet<&str> =
+        read.part.items.iter().filter(|item| item.defines).map(|item| item.name).chain(read.part.aliases.iter().map(|(name, _)| *name)).collect();
     let mut seen = HashSet::new();
     read.part.items.iter().filter_map(move |item| {
         let used = || read.part.mentions.get(item.name).map_or(0, Vec::len) > read.declared.get(item.name).copied().unwrap_or(0);
@@ -264,11 +265,9 @@ fn resolve<'a>(parts: &[Read<'a>], shapes: &[HashMap<&str, Shape>], faults: &mut
             };
             let larger = || size(at) > size(old.part);
             match (*was, linkage) {
-                (Linkage::Visible, Linkage::Visible) => faults.push(Fault::Multiple {
-                    name: name.to_owned(),
-                    input: read.input.name.to_owned(),
-                    first: parts[old.part].input.name.to_owned(),
-                }),
+                (Linkage::Visible, Linkage::Visible) => {
+                    faults.push(Fault::Multiple { name: name.to_owned(), input: read.input.name.to_owned(), first: parts[old.part].input.name.to_owned() })
+                }
                 (Linkage::Weak | Linkage::Common, Linkage::Visible) => (*old, *was) = (new, linkage),
                 (Linkage::Common, Linkage::Weak) => (*old, *was) = (new, linkage),
                 (Linkage::Common, Linkage::Common) if larger() => *old = new,

@@ -82,11 +82,7 @@ fn what_is_missing_or_twice_there_is_named_as_a_linker_does() {
     let faults = link_parts(&[part("caller.ptx", CALLER)]).unwrap_err();
     assert_eq!(
         faults,
-        [
-            "Undefined reference to 'twice' in 'caller.ptx'",
-            "Undefined reference to 'table' in 'caller.ptx'",
-            "Undefined reference to 'scale' in 'caller.ptx'"
-        ]
+        ["Undefined reference to 'twice' in 'caller.ptx'", "Undefined reference to 'table' in 'caller.ptx'", "Undefined reference to 'scale' in 'caller.ptx'"]
     );
     let faults = link_parts(&[part("a", CALLEE), part("b", CALLEE)]).unwrap_err();
     assert_eq!(faults[0], "Multiple definition of 'table' in 'b', first defined in 'a'");
@@ -104,7 +100,8 @@ fn weak_and_common_definitions_give_way() {
         let linked = link_parts(&parts).unwrap();
         assert!(linked.contains("x = 7") && !linked.contains("x = 8") && linked.contains("{ trap; }") && !linked.contains("{ ret; }"), "{linked}");
     }
-    let common = |size: u32| format!(".common .global .align 4 .b8 buffer[{size}];\n.visible .func f{size}() {{ .reg .u32 %r; ld.global.u32 %r, [buffer]; ret; }}\n");
+    let common =
+        |size: u32| format!(".common .global .align 4 .b8 buffer[{size}];\n.visible .func f{size}() {{ .reg .u32 %r; ld.global.u32 %r, [buffer]; ret; }}\n");
     let linked = link_parts(&[part("a", &common(8)), part("b", &common(32)), part("c", &common(16))]).unwrap();
     assert_eq!((linked.matches("buffer[32]").count() > 0, linked.contains("buffer[8]"), linked.contains("buffer[16]")), (true, false, false), "{linked}");
     let linked = link_parts(&[part("a", &common(8)), part("b", ".visible .global .align 4 .b8 buffer[8] = {5};\n")]).unwrap();
@@ -167,12 +164,16 @@ fn source_lines_keep_their_files() {
         let line = function.body.as_ref().unwrap().lines[0];
         assert_eq!((files[&line.file], files[&line.inlined_at.unwrap()[0]]), (file, "common.h"), "{linked}");
     }
-    assert!(linked.contains("function_name $L__info_string0$part1") && linked.contains("$L__info_string0$part1:") && !linked.contains("debug_info"), "{linked}");
+    assert!(
+        linked.contains("function_name $L__info_string0$part1") && linked.contains("$L__info_string0$part1:") && !linked.contains("debug_info"),
+        "{linked}"
+    );
 }
 
 #[test]
 fn a_function_may_be_called_like_an_instruction() {
-    let own = |bytes: u32| format!(".func add() {{ .reg .b32 %r<3>; add.s32 %r1, %r2, {bytes}; ret; }}\n.visible .entry k{bytes}() {{ call.uni add, (); exit; }}\n");
+    let own =
+        |bytes: u32| format!(".func add() {{ .reg .b32 %r<3>; add.s32 %r1, %r2, {bytes}; ret; }}\n.visible .entry k{bytes}() {{ call.uni add, (); exit; }}\n");
     let linked = link_parts(&[part("a", &own(1)), part("b", &own(2))]).unwrap();
     assert_eq!((linked.matches("add.s32").count(), linked.matches("add$part1").count()), (2, 2), "{linked}");
 }
