@@ -163,6 +163,7 @@ fn describe_function(limits: &Limits, program: &Program, index: usize) -> Functi
         cluster: kernel.cluster,
         required_block: kernel.required_block,
         refused: find_refusal(kernel),
+        unbounded: kernel.unbounded,
     }
 }
 

@@ -60,7 +60,8 @@ pub fn release(shared: &Shared, intake: &Intake, session: &Arc<Session>, terms: 
     if let Err(Stay { error, paused }) = leave(session, terms) {
         let status = Box::new(ClientStatus { session: client, ..ClientStatus::default() });
         let paused_us = u64::try_from(paused.as_micros()).unwrap_or(u64::MAX);
-        return shared.report(FromExecutor::Released { error: error.to_string(), status, paused_us });
+        let lasting = matches!(error, ReleaseError::NotResumable(_) | ReleaseError::Unlogged);
+        return shared.report(FromExecutor::Released { error: error.to_string(), status, paused_us, lasting });
     }
     let closed = session.close_with(Addresses::Kept);
     if intake.remove(client).is_none() {
@@ -74,7 +75,7 @@ pub fn release(shared: &Shared, intake: &Intake, session: &Arc<Session>, terms: 
         session.status()
     });
     session.lock_then_deliver(|inner| session.note_departure(inner));
-    shared.report(FromExecutor::Released { error: String::new(), status: Box::new(status), paused_us: 0 });
+    shared.report(FromExecutor::Released { error: String::new(), status: Box::new(status), paused_us: 0, lasting: false });
 }
 
 /// A session stays.

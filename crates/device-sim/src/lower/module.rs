@@ -8,6 +8,7 @@ use crate::program::code::{Code, Op};
 use crate::program::source::SourceLines;
 use crate::program::{Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
 use cumux_ptx::ast::{FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Pos, StateSpace, SymbolRef};
+use cumux_wire::module::Unbounded;
 use std::collections::HashMap;
 
 /// The module's variables in memory, which of them each declaration is, and the first error.
@@ -254,6 +255,6 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
         refused,
         shared_table: own.shared_table.clone(),
         function: id.0,
-        calls: known.is_none(),
+        unbounded: known.is_none().then(|| if reached.iter().any(|f| plan.functions[f.index()].indirect) { Unbounded::Address } else { Unbounded::Recursion }),
     }
 }
