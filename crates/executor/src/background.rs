@@ -82,13 +82,14 @@ pub fn use_window(session: &Arc<Session>, inner: &mut Inner, header: Header, end
 #[must_use]
 pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
     in_background(session, inner, header, end, move |session| {
-        let done = session.shared.with_patience(|| {
+        let allocate = || {
             session.lock_then_deliver(
                 |inner| {
                     if inner.phase.is_closed() { Err(result::NOT_INITIALIZED) } else { session.allocate(inner, device, bytes, align) }
                 },
             )
-        });
+        };
+        let done = session.shared.departures.retry(|| session.shared.with_patience(allocate));
         match done {
             Ok(address) => (Change::Alloc { address, bytes }, answer_with(result::SUCCESS, address, 0)),
             Err(code) => (Change::Nothing, answer(code)),
@@ -100,7 +101,7 @@ pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: 
 #[must_use]
 pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
     in_background(session, inner, header, end, move |session| {
-        let done = session.shared.with_patience(|| {
+        let create = || {
             session.lock_then_deliver(|inner| {
                 if inner.phase.is_closed() {
                     return Err(result::NOT_INITIALIZED);
@@ -108,7 +109,8 @@ pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u6
                 let (change, code) = session.physical_create(inner, handle, device, bytes);
                 if code == result::SUCCESS { Ok(change) } else { Err(code) }
             })
-        });
+        };
+        let done = session.shared.departures.retry(|| session.shared.with_patience(create));
         done.map_or_else(|code| (Change::Nothing, answer(code)), |change| (change, answer(result::SUCCESS)))
     })
 }

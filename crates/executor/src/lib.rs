@@ -39,6 +39,7 @@ mod arena;
 mod background;
 mod cards;
 mod control;
+mod departures;
 mod drive;
 mod error;
 mod files;

@@ -105,7 +105,9 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
         suspicion::end_restoring(&inner.journal);
         restored
     });
-    if restored.is_err() {
+    if restored.is_ok() {
+        session.note_opened();
+    } else {
         intake.remove(client);
         if let Err(error) = session.close() {
             tracing::error!("session {client} was not restored, and did not close cleanly: {error}");

@@ -121,6 +121,7 @@ impl Session {
             self.shared.unspare(bytes);
         }
         self.shared.close_account(self.config.id);
+        self.shared.departures.note_departure(self.config.id);
         self.shared.fair_queue.lock().remove(self.config.id);
         let mut status = self.status_of(inner, counted);
         status.memory = 0;

@@ -3,6 +3,7 @@
 
 use crate::arena::Arena;
 use crate::cards::Cards;
+use crate::departures::Departures;
 use crate::error::ExecutorError;
 use crate::images::Images;
 use crate::mailbox::{Mailboxes, Outbox};
@@ -63,6 +64,8 @@ pub struct Shared {
     charges: Mutex<HashMap<u32, Account>>,
     /// Bytes of extents that sessions keep with nothing in them.
     spares: Mutex<u64>,
+    /// Who is here, and whose memory is on its way back.
+    pub departures: Departures,
     /// Ranges of the arena that are taken for sessions which are in another executor.
     left: Mutex<BTreeMap<u32, Vec<(u64, u64)>>>,
     /// Who goes next. Taken last: nothing is locked while it is held.
@@ -92,6 +95,7 @@ impl Shared {
             images: Mutex::default(),
             charges: Mutex::default(),
             spares: Mutex::default(),
+            departures: Departures::default(),
             left: Mutex::default(),
             fair_queue: Mutex::default(),
             workers: Workers::default(),

@@ -14,9 +14,9 @@ use crate::objects::{Change, ModuleSpec};
 use crate::open::{self, Terms};
 use crate::preload::Preloader;
 use crate::release;
-use crate::session::{Session, Sessions};
+use crate::session::{Parts, Phase, Session, Sessions};
 use crate::shared::Shared;
-use crate::sink::Reports;
+use crate::sink::{Leaving, Reports};
 use crate::suspicion::{self, Case, Ruling};
 use cumux_device::{Begun, Device, DeviceError, Fault, Open, Sink};
 use cumux_device_sim::{FaultTiming, Memory, Settings};
@@ -24,14 +24,16 @@ use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
 use cumux_ring::client::RingClient;
 use cumux_ring::create;
+use cumux_ring::journal::Journal;
 use cumux_ring::page::Answer;
 use cumux_ring::queue::Producer;
+use cumux_ring::service::Service;
 use cumux_wire::layout::{MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
 use cumux_wire::message::{ClientStatus, DeviceGrant, FromExecutor, Hello, Home, SessionConfig};
 use cumux_wire::record::{self, Header, Launch, NO_ANSWER, NO_STREAM, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
@@ -60,6 +62,7 @@ struct World {
     _alone: MutexGuard<'static, ()>,
     shared: Arc<Shared>,
     intake: Arc<Intake>,
+    sink: Arc<Reports>,
     reports: Receiver<Letter>,
 }
 
@@ -99,12 +102,14 @@ impl World {
         let sessions = Sessions::default();
         let (outbox, reports) = Outbox::new();
         let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(1)));
-        let sink: Arc<dyn Sink> = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
-        let cards = Cards::open(&["sim:l4".to_owned()], opener, &sink).unwrap();
+        let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+        let reported: Arc<dyn Sink> = sink.clone();
+        let cards = Cards::open(&["sim:l4".to_owned()], opener, &reported).unwrap();
         let shared = Arc::new(Shared::new(cards, mailboxes, outbox).unwrap());
         shared.set_keeper(1, keeper());
         let intake = Intake::new(sessions, shared.clone()).unwrap();
-        Self { _alone: alone, shared, intake, reports }
+        sink.set_lanes(intake.clone(), Leaving::Possible);
+        Self { _alone: alone, shared, intake, sink, reports }
     }
 
     fn session(&self, client: u32) -> Arc<Session> {
@@ -234,6 +239,27 @@ fn a_session_that_cannot_be_restored_leaves_nothing_behind() {
     assert!(error.contains("the mapping at"), "{error}");
     assert_eq!((guest.charged(), world.intake.has(2), world.shared.fair_queue.lock().order()), (0, false, vec![]));
     assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "{address:#x} and {reserved:#x} are free again");
+}
+
+/// A client that comes back loads its modules, which waits for the long kernel of another: all
+/// leave but that one, also the client whose opening waits.
+#[test]
+fn a_session_that_is_being_opened_does_not_stay_with_a_kernel_that_does_not_end() {
+    let world = World::new();
+    let (long, coming) = (Guest::new(&world, 1), Guest::new(&world, 2));
+    coming.close();
+    let files = Files::new(coming.files.iter().map(|file| file.try_clone().unwrap()).collect()).unwrap();
+    let [ring, page, _, journal, ..] = &files.all;
+    let (service, journal) = (Service::map(ring, page).unwrap(), Journal::map(journal).unwrap());
+    let session = Arc::new(Session::new(coming.config.clone(), world.shared.clone(), Parts { service, journal, files, taken: 0, phase: Phase::reading() }));
+    world.intake.add(&session).unwrap();
+    let opening = session.lock();
+    world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new()));
+    drop(opening);
+    let told: Vec<FromExecutor> = world.reports.try_iter().map(|(message, _)| message).collect();
+    assert!(told.iter().any(|message| matches!(message, FromExecutor::Occupied { staying } if *staying == [1])), "{told:?}");
+    world.intake.remove(2);
+    long.close();
 }
 
 /// What a standby has loaded before it is needed is not loaded again: the image is not even read.

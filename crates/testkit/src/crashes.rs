@@ -2,12 +2,13 @@
 //! software GPU that breaks like a card.
 //!
 //! A round has clients that work and check themselves, one that is idle, and an event: a fault, a
-//! killed executor, a client that is moved there and back. Before the event a step is chosen, at
+//! killed executor, a client that is moved there and back, a kernel beside which all others leave.
+//! Before the event a step is chosen, at
 //! which whoever comes there is killed or stopped. Promised, and checked after each round:
 //!
 //! - Nobody has a wrong result: a client prints what it prints alone, or is told of an error.
 //! - An error is honest: only a client that may have had work with an executor that was killed is
-//!   told one (decision 0111). Where no executor was, all innocents succeed.
+//!   told one (decision 0111). Where no work was under way in it, all innocents succeed.
 //! - Who has no work under way goes on, whatever happens. A newcomer is served.
 //! - A culprit's wait never succeeds.
 //! - Nobody waits for ever.
@@ -43,6 +44,8 @@ enum Event {
     Kill,
     /// A client that works is moved to an executor of its own and back.
     Move,
+    /// A kernel runs on and on, and all others leave its executor.
+    Occupy,
 }
 
 /// A round before it is played.
@@ -64,15 +67,39 @@ impl Plan {
     pub fn new(seed: u64) -> Self {
         let rng = &mut fastrand::Rng::with_seed(seed);
         // Every event with each of its steps comes once before one repeats.
-        let all: Vec<(Event, Step)> =
-            [Event::Fault, Event::Kill, Event::Move].into_iter().flat_map(|event| event.steps().iter().map(move |step| (event, *step))).collect();
+        let all: Vec<(Event, Step)> = Event::ALL.into_iter().flat_map(|event| event.steps().iter().map(move |step| (event, *step))).collect();
         // A step that has no common divisor with most lengths, so that neighbours differ.
         let (event, step) = all[usize::try_from(seed.wrapping_mul(7) % all.len() as u64).unwrap_or(0)];
-        Self { seed, event, step, stops: rng.u8(0..5) == 0, passes: if rng.bool() { 0 } else { rng.u32(1..4) } }
+        Self { seed, event, step, stops: rng.u8(0..5) == 0, passes: rng.u32(0..times(event, step)) }
     }
 }
 
+/// How often somebody comes to a step in a round, at least.
+fn times(event: Event, step: Step) -> u32 {
+    use Step::{JournalRead, MemoryRestored, ModulesRestored, WorkRestored, WorkRetired};
+    let is_opening = matches!(step, JournalRead | MemoryRestored | ModulesRestored | WorkRestored);
+    match (event, step) {
+        (_, WorkRetired) => 20,
+        // All clients that live are taken over.
+        (Event::Fault | Event::Kill | Event::Occupy, _) if is_opening => WORKERS + 1,
+        // There and back.
+        (Event::Move, step) if is_opening || step.name().starts_with("executor-move") || step.name().starts_with("server") => 2,
+        _ => 1,
+    }
+}
+
+/// Whether a crash at this step may cost clients their work that was under way (decision 0111).
+/// After a fault nothing of innocents is under way any more from the moment at which they have
+/// departed until the successor begins it.
+fn may_cost(event: Event, step: Step) -> bool {
+    use Step::{JournalRead, LossDeparted, LossTold, MemoryRestored, ModulesRestored, TakeoverBegun, TakeoverOpened, WorkRestored};
+    let nothing_runs = matches!(step, LossDeparted | LossTold | TakeoverBegun | JournalRead | MemoryRestored | ModulesRestored | WorkRestored | TakeoverOpened);
+    !(step.name().starts_with("server") || matches!(event, Event::Fault | Event::Occupy) && nothing_runs)
+}
+
 impl Event {
+    const ALL: [Self; 4] = [Self::Fault, Self::Kill, Self::Move, Self::Occupy];
+
     /// The steps that lie on its way.
     fn steps(self) -> &'static [Step] {
         use Step::*;
@@ -130,6 +157,9 @@ impl Event {
                 AttachDone,
                 ServerHeardOfArrival,
             ],
+            Self::Occupy => {
+                &[EvacuationBegun, EvacuationDone, ServerHeardOfLoss, ServerActivated, TakeoverBegun, TakeoverOpened, TakeoverDone, ServerHeardOfTakeover]
+            }
         }
     }
 }
@@ -177,9 +207,8 @@ pub fn run(options: &Options) -> Figures {
                     let begun = Instant::now();
                     let mut round = Round::default();
                     let name = if number < options.steps { format!("{:?}", Plan::new(seed)) } else { format!("executor killed, seed {seed}") };
-                    let played = catch_unwind(AssertUnwindSafe(|| {
-                        if number < options.steps { round.play(&Plan::new(seed), &few) } else { round.kill(seed, &eight) }
-                    }));
+                    let played =
+                        catch_unwind(AssertUnwindSafe(|| if number < options.steps { round.play(&Plan::new(seed), &few) } else { round.kill(seed, &eight) }));
                     if played.is_err() {
                         round.complaints.push("the round could not be played: the panic is above".to_owned());
                     }
@@ -209,13 +238,19 @@ impl Round {
     /// A round with a crash at a step.
     fn play(&mut self, plan: &Plan, alone: &[String]) {
         let node = Node::with().device(CARD).patience(WATCHDOG).env("CUMUX_HEARTBEAT_MS", "1000");
-        let node = node.env("CUMUX_FAULT_WAIT_MS", "60000").env("CUMUX_LONG_KERNEL_MS", "600000").folder_in(steps::VARIABLE, "steps").start();
+        let long_kernel = if plan.event == Event::Occupy { "50" } else { "600000" };
+        let node = node.env("CUMUX_FAULT_WAIT_MS", "60000").env("CUMUX_LONG_KERNEL_MS", long_kernel).folder_in(steps::VARIABLE, "steps").start();
         let idle = node.test_client("idle").start();
         idle.wait_for_line("ready");
         let mut culprit = (plan.event == Event::Fault).then(|| {
             let culprit = node.test_client("faulty").args(&[if plan.seed % 2 == 0 { "store" } else { "trap" }]).start();
             culprit.wait_for_line("ready");
             culprit
+        });
+        let mut held = (plan.event == Event::Occupy).then(|| {
+            let held = node.test_client("held").start();
+            held.wait_for_line("ready");
+            held
         });
         let clients = node.workers(WORK, WORKERS);
         let before = node.server();
@@ -228,12 +263,25 @@ impl Round {
                 }
             }
             Event::Kill => node.kill(before.executor),
+            Event::Occupy => {}
             Event::Move => {
                 for place in ["--own", "--back"] {
                     let mut command = node.cumux(&["move", &clients[0].pid().to_string(), place]);
                     // It may fail: its client has gone, or who was asked.
                     let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
                 }
+            }
+        }
+        if let Some(mut held) = held.take() {
+            held.tell("hold");
+            held.wait_for_line("round 1 running");
+            self.crowd_out(&node, plan, before.executor);
+            // Where its executor was killed it has its error, and may have ended.
+            held.try_tell("go");
+            if let Some(outcome) = self.end(&node, held, "the client whose kernel ran on")
+                && !(outcome.out.contains("round 1 right") || outcome.out.contains("round 1: cudaErrorLaunchFailure") && may_cost(plan.event, plan.step))
+            {
+                self.complain(&node, &format!("its kernel was not done once: {outcome:?}"));
             }
         }
         if let Some(culprit) = culprit
@@ -244,10 +292,26 @@ impl Round {
         }
         let outcomes: Vec<Option<Outcome>> = clients.into_iter().map(|client| self.end(&node, client, "a client")).collect();
         self.struck = node.folder().join("steps").join(format!("{}.{}", plan.step.name(), steps::TAKEN)).exists();
-        let in_executor = !plan.step.name().starts_with("server");
-        let may_be_told = plan.event == Event::Kill || self.struck && in_executor;
+        let may_be_told = plan.event == Event::Kill || self.struck && may_cost(plan.event, plan.step);
         self.judge(&node, outcomes, alone, may_be_told);
         self.afterwards(&node, idle);
+    }
+
+    /// Newcomers load modules, for which the card would have to be quiet, until another executor
+    /// serves.
+    fn crowd_out(&mut self, node: &Node, plan: &Plan, executor: u32) {
+        let begun = Instant::now();
+        while !node.servers().iter().any(|server| server.state == "ACTIVE" && server.executor != executor) {
+            if begun.elapsed() > FOR_EVER {
+                return self.complain(node, "nobody else serves beside a kernel that runs on");
+            }
+            let newcomer = node.client("vector_add").args(&["1"]).start();
+            if let Some(outcome) = self.end(node, newcomer, "a newcomer")
+                && !(outcome.status.success() || may_cost(plan.event, plan.step))
+            {
+                self.complain(node, &format!("a newcomer is not served: {outcome:?}"));
+            }
+        }
     }
 
     /// An executor with eight busy clients is killed from outside.
@@ -325,13 +389,12 @@ mod tests {
 
     #[test]
     fn every_step_comes_with_its_event() {
-        let count = [Event::Fault, Event::Kill, Event::Move].iter().map(|event| event.steps().len()).sum::<usize>();
+        let count = Event::ALL.iter().map(|event| event.steps().len()).sum::<usize>();
         let plans: Vec<Plan> = (0..count as u64).map(Plan::new).collect();
         let pairs: BTreeSet<(String, Step)> = plans.iter().map(|plan| (format!("{:?}", plan.event), plan.step)).collect();
         assert_eq!(pairs.len(), count, "each once before one repeats");
         assert_eq!(Plan::new(9), Plan::new(9));
         let planned: BTreeSet<Step> = plans.iter().map(|plan| plan.step).collect();
-        let left: Vec<&Step> = Step::ALL.iter().filter(|step| !planned.contains(step)).collect();
-        assert_eq!(left, [&Step::EvacuationBegun, &Step::EvacuationDone], "stories of the executor apart come there");
+        assert!(Step::ALL.iter().all(|step| planned.contains(step)), "{planned:?}");
     }
 }
