@@ -13,6 +13,7 @@ mod cli;
 mod commands;
 mod compilers;
 mod confinement;
+mod crashes;
 mod crowd;
 mod devices;
 mod doors;

@@ -1,8 +1,12 @@
-//! Numbers in environment variables. One reader for all, so that the same text means the same
+//! What tests and people set in the environment. [`steps`]: where a test has a process killed.
+//!
+//! Numbers in environment variables: one reader for all, so that the same text means the same
 //! everywhere: blanks around a number are allowed, a unit is not, and a variable whose text is not
 //! Unicode counts as not set.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
+
+pub mod steps;
 
 /// A variable that should be a number and is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

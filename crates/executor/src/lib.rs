@@ -81,6 +81,7 @@ use crate::sink::{Leaving, Reports};
 use crate::suspicion::{Case, Ruling, Trials};
 use cumux_device::{Begun, Fault};
 use cumux_device::{Open, Sink};
+use cumux_environment::steps::{self, Step};
 use cumux_keeper::Hope;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
@@ -142,6 +143,7 @@ impl Executor {
 /// # Errors
 /// [`ExecutorError`] when the device cannot be opened or the server never answers.
 pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
+    steps::heed(&options.devices);
     let mut hope = Hope::of(&options.server);
     let sessions = Sessions::default();
     let (outbox, outgoing) = Outbox::new();
@@ -360,11 +362,13 @@ impl Executor {
             if self.sink.is_apart() {
                 return Ok(());
             }
+            steps::pass(Step::AttachBegun);
             // It comes back.
             self.shared.free_addresses(id);
             // Nobody has died over it: what it had under way is begun again at once.
             let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false };
             open::open(&self.shared, &self.intake, config, files, &terms)?;
+            steps::pass(Step::AttachDone);
             self.no_longer_expected(id);
             self.shared.drop_unused_images(&HashSet::new());
             // They may have left meanwhile, and this one with them.
@@ -452,6 +456,7 @@ impl Executor {
 
     fn activate(&mut self, generation: u32, lived: Duration) {
         let begun = Instant::now();
+        steps::pass(Step::TakeoverBegun);
         self.generation = generation;
         self.remembered.clear();
         self.preloader.end();
@@ -466,7 +471,9 @@ impl Executor {
                 Err(error) => lost.push((id, error.to_string())),
             }
         }
+        steps::pass(Step::TakeoverOpened);
         let suspects = self.judge(&cases, lived);
+        steps::pass(Step::TakeoverDone);
         tracing::info!("active as generation {generation} after {:?}: {} sessions, {} lost", begun.elapsed(), cases.len(), lost.len());
         self.shared.report(FromExecutor::Active { generation, resumed: cases.into_keys().collect(), lost, suspects });
         self.shared.drop_unused_images(&HashSet::new());

@@ -14,6 +14,7 @@ use crate::shared::{IMAGE_KEY, Shared};
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Lead};
 use cumux_device::{DeviceError, Fault, Image, ImageHash, Interrupted, ModuleInfo};
+use cumux_environment::steps::{self, Step};
 use cumux_keeper::client::Item;
 use cumux_ring::file;
 use cumux_ring::journal::{Journal, WorkEntry};
@@ -76,6 +77,7 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
     let service = Service::map(ring, page)?;
     let journal = Journal::map(journal)?;
     let left = Left::read(&journal)?;
+    steps::pass(Step::JournalRead);
     if let Some(ended) = suspicion::begin_restoring(&journal) {
         return Err(ExecutorError::Damaged(format!("{ended} executors ended while they restored this client")));
     }
@@ -123,6 +125,7 @@ impl Session {
         self.restore_counters(inner);
         self.restore_memory(inner)?;
         let memory = begun.elapsed();
+        steps::pass(Step::MemoryRestored);
         for (number, (device, multiprocessors)) in inner.objects.partitions.clone() {
             self.shared.cards.open_partition(self.client(), self.device_index(device).unwrap_or(0), number, multiprocessors)?;
         }
@@ -163,7 +166,9 @@ impl Session {
         }
         self.service.release(&mut inner.consumer, left.taken);
         inner.journal.set_taken(left.taken);
+        steps::pass(Step::ModulesRestored);
         self.restore_work(inner, &left.work)?;
+        steps::pass(Step::WorkRestored);
         // Answering twice is harmless, requests have numbers.
         if let Some((slot, request, answer)) = left.last_answer {
             self.service.answer(slot, request, &answer);

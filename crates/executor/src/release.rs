@@ -14,6 +14,7 @@ use crate::intake::Intake;
 use crate::orders::Addresses;
 use crate::session::{Inner, Session};
 use crate::shared::Shared;
+use cumux_environment::steps::{self, Step};
 use cumux_wire::message::{ClientStatus, FromExecutor};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,6 +64,7 @@ pub fn release(shared: &Shared, intake: &Intake, session: &Arc<Session>, terms: 
         let lasting = matches!(error, ReleaseError::NotResumable(_) | ReleaseError::Unlogged);
         return shared.report(FromExecutor::Released { error: error.to_string(), status, paused_us, lasting });
     }
+    steps::pass(Step::MoveLeft);
     let closed = session.close_with(Addresses::Kept);
     if intake.remove(client).is_none() {
         // The client has gone meanwhile, and was detached.
@@ -75,7 +77,9 @@ pub fn release(shared: &Shared, intake: &Intake, session: &Arc<Session>, terms: 
         session.status()
     });
     session.lock_then_deliver(|inner| session.note_departure(inner));
+    steps::pass(Step::MoveClosed);
     shared.report(FromExecutor::Released { error: String::new(), status: Box::new(status), paused_us: 0, lasting: false });
+    steps::pass(Step::MoveTold);
 }
 
 /// A session stays.
@@ -150,6 +154,7 @@ fn step(inner: &mut Inner, waited: Option<Duration>, lacks_keeper: bool) -> Resu
     inner.go_on();
     if let Some(reading) = inner.phase.as_reading() {
         reading.pause();
+        steps::pass(Step::MovePaused);
     }
     let refusal = match (under_way(inner), waited) {
         (None, _) => match what_would_be_lost(inner, lacks_keeper) {

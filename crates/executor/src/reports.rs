@@ -6,6 +6,7 @@ use crate::drive::Caller;
 use crate::session::{Inner, Reported, Session, now_ns};
 use crate::suspicion;
 use cumux_device::{Begun, Channel, Outcome};
+use cumux_environment::steps::{self, Step};
 use cumux_wire::record::Op;
 use std::time::Duration;
 
@@ -132,6 +133,7 @@ impl Session {
         self.drive(inner, &mut work, Caller::Device);
         work.clear();
         inner.lists.work = work;
+        steps::pass(Step::WorkRetired);
         self.flush_text(inner);
         self.service.notify();
         let unstalled = inner.journal.has_room() && inner.go_on();

@@ -3,6 +3,7 @@
 use crate::mailbox::{Mailboxes, Outbox};
 use crate::session::{Session, Sessions};
 use cumux_device::{Begun, Channel, ClientId, Fault, Outcome, Report, Sink, StreamId};
+use cumux_environment::steps::{self, Step};
 use cumux_wire::message::FromExecutor;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -125,6 +126,7 @@ impl Sink for Reports {
     fn let_go(&self, staying: &BTreeSet<ClientId>, begun: Begun) {
         let Some((lanes, Leaving::Possible)) = self.lanes.get() else { return };
         let _ = self.apart.set(());
+        steps::pass(Step::EvacuationBegun);
         let mut staying = staying.clone();
         deliver(&self.sessions, &mut self.mailboxes.rest());
         // One that is being opened leaves, too: its opening fails, or ends by finding this executor
@@ -142,6 +144,7 @@ impl Sink for Reports {
         }
         // A lane that slept may still write into the pages of those that have left.
         lanes.settle();
+        steps::pass(Step::EvacuationDone);
         self.outbox.put(FromExecutor::Occupied { staying: staying.iter().copied().collect() });
     }
 
@@ -149,6 +152,7 @@ impl Sink for Reports {
     /// server starts a successor.
     fn lost(&self, why: &str, begun: Begun) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
+        steps::pass(Step::LossHeard);
         // It opens no session any more.
         let _ = self.apart.set(());
         // What was over counts, and the culprit's error is the server's to know, too.
@@ -166,8 +170,10 @@ impl Sink for Reports {
             sessions.iter().for_each(|session| lanes.leave(session.client()));
             lanes.settle();
         }
+        steps::pass(Step::LossDeparted);
         self.outbox.put(FromExecutor::DeviceLost { why: why.to_owned() });
         self.outbox.flush(LAST_REPORTS_TIMEOUT);
+        steps::pass(Step::LossTold);
         if departed == sessions.len() {
             std::thread::sleep(TAKEOVER_FIRST);
         }

@@ -7,6 +7,7 @@ use crate::host::{Host, Role};
 use crate::outbox::Outbox;
 use crate::session::{Moving, Seat, Way};
 use crate::worker::{Finding, Remains, Service};
+use cumux_environment::steps::{self, Step};
 use cumux_link::Connection;
 use cumux_link::pulse;
 use cumux_wire::message::{Capabilities, DeviceFacts, Scope, ToExecutor};
@@ -94,6 +95,7 @@ impl<H: Host> Core<H> {
             return self.not_taken(id, error);
         }
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
+        steps::pass(Step::ServerHeardOfArrival);
         session.seat = Seat::Taken;
         if matches!(session.moving, Moving::Between { .. }) {
             session.count_arrival();
@@ -128,6 +130,7 @@ impl<H: Host> Core<H> {
         } else {
             self.log.start(&self.executors.devices);
         }
+        steps::pass(Step::ServerHeardOfTakeover);
         if let Some(worker) = self.executors.workers.get(&id) {
             // A standby could not write it into pages.
             worker.send(ToExecutor::Server { pid: self.pid });
@@ -197,6 +200,7 @@ impl<H: Host> Core<H> {
             if let Some(files) = &session.files {
                 worker.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
                 session.seat = Seat::Asked;
+                steps::pass(Step::ServerGave);
             }
         }
     }
@@ -360,6 +364,7 @@ impl<H: Host> Core<H> {
             self.note(&format!("Executor {pid}{how}; {clients} clients wait for its successor"));
             self.log.contexts("Destroy", &self.executors.devices);
         }
+        steps::pass(Step::ServerHeardOfLoss);
     }
 
     /// One more executor that did not last. The first two are replaced at once.
@@ -539,5 +544,6 @@ impl<H: Host> Core<H> {
         self.executors.generation += 1;
         worker.activate(self.executors.generation, lived, stripe);
         self.executors.service = Service::Beginning { worker: id, since: now };
+        steps::pass(Step::ServerActivated);
     }
 }

@@ -215,6 +215,7 @@ pub enum ServerError {
 /// # Errors
 /// [`ServerError`].
 pub fn run(options: Options) -> Result<(), ServerError> {
+    cumux_environment::steps::heed(&options.devices);
     let host = System::new(options.socket(), options.devices.clone());
     run_on(options, Limits::from_environment(), host, |events| {
         let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;

@@ -12,6 +12,7 @@ use crate::confine::CONFINED;
 use crate::core::{Core, Upgrade};
 use crate::host::Host;
 use crate::session::{Mover, Moving, Seat, Way};
+use cumux_environment::steps::{self, Step};
 use cumux_wire::message::{ClientStatus, FromServer, Home, ToExecutor, Wisher};
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,7 @@ impl<H: Host> Core<H> {
             if let Some(session) = self.clients.sessions.get_mut(&id) {
                 session.moving = Moving::Asked { worker: from };
             }
+            steps::pass(Step::ServerAskedToLetGo);
         }
     }
 
@@ -109,6 +111,7 @@ impl<H: Host> Core<H> {
             }
             return;
         }
+        steps::pass(Step::ServerHeardOfRelease);
         // As well if nobody has asked: it has answered an earlier server.
         session.update(status);
         session.seat = Seat::No;

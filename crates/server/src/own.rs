@@ -10,6 +10,7 @@ use crate::confine::CONFINED;
 use crate::core::Core;
 use crate::host::{Host, Role};
 use crate::session::Seat;
+use cumux_environment::steps::{self, Step};
 use cumux_wire::message::{Home, Scope, ToExecutor, Wisher};
 use cumux_wire::result;
 use std::time::{Duration, Instant};
@@ -76,6 +77,7 @@ impl<H: Host> Core<H> {
         given.was_briefed();
         given.activate(1, session.lived, stripe);
         session.seat = Seat::Promised { worker };
+        steps::pass(Step::ServerGave);
     }
 
     /// A session's own executor serves it, or could not take it.
@@ -91,6 +93,7 @@ impl<H: Host> Core<H> {
             let why = lost.into_iter().find(|(session, _)| *session == of).map_or_else(|| "it came without its files".to_owned(), |(_, why)| why);
             return self.not_taken(of, &why);
         }
+        steps::pass(Step::ServerHeardOfArrival);
         session.seat = Seat::Apart { worker: id };
         session.own_failures = 0;
         session.count_arrival();

@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use cumux_testkit::chaos::{Options, Scenario, rules, run};
+use cumux_testkit::crashes;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,6 +29,13 @@ struct Arguments {
     /// Failed rounds after which no further round begins
     #[arg(long, default_value_t = 10)]
     failures: usize,
+    /// Instead: so many rounds with a crash at a named step of the fault path or of a move
+    #[arg(long, default_value_t = 0)]
+    steps: usize,
+    /// Instead, or besides: so many rounds in which an executor with eight busy clients is killed from
+    /// outside
+    #[arg(long, default_value_t = 0)]
+    killed: usize,
     /// Writes the figures to this file
     #[arg(long)]
     json: Option<PathBuf>,
@@ -41,6 +49,9 @@ fn main() -> ExitCode {
     options.same = arguments.same;
     options.lanes = arguments.lanes.unwrap_or(options.lanes);
     options.most_failures = arguments.failures.max(1);
+    if arguments.steps + arguments.killed > 0 {
+        return crash(&arguments, options.seed, options.lanes);
+    }
     println!("{} rounds from seed {}, {} at a time", options.rounds, options.seed, options.lanes);
     let figures = run(&options);
     println!("\n{}\n{} rounds from seed {} in {} s: {} failed", figures.table(), figures.rounds, figures.seed, figures.seconds, figures.failed);
@@ -55,4 +66,14 @@ fn main() -> ExitCode {
         }
     }
     if figures.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Crashes at named steps, and executors that are killed from outside.
+fn crash(arguments: &Arguments, seed: u64, lanes: usize) -> ExitCode {
+    let figures = crashes::run(&crashes::Options { steps: arguments.steps, killed: arguments.killed, seed, lanes });
+    println!("\n{} rounds from seed {seed}: in {} somebody was struck, {} clients were told of an error", figures.rounds, figures.struck, figures.told);
+    for complaint in &figures.complaints {
+        println!("FAILED {complaint}");
+    }
+    if figures.complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -21,6 +21,7 @@
 
 pub mod chaos;
 mod client;
+pub mod crashes;
 mod files;
 mod node;
 mod processes;

@@ -46,6 +46,8 @@ pub struct Node {
 pub struct NodeBuilder {
     device: String,
     environment: Vec<(String, String)>,
+    /// Variables that name folders in the node's own.
+    folders: Vec<(String, String)>,
     patience: Duration,
     prepare: fn(&Path),
     keep: bool,
@@ -63,6 +65,13 @@ impl NodeBuilder {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A variable of the daemon and all it starts that names a new folder in the node's own.
+    #[must_use]
+    pub fn folder_in(mut self, variable: &str, name: &str) -> Self {
+        self.folders.push((variable.to_owned(), name.to_owned()));
         self
     }
 
@@ -101,9 +110,15 @@ impl NodeBuilder {
             fs::DirBuilder::new().mode(0o755).create(folder.path().join(name)).expect("a folder in it");
         }
         std::os::unix::fs::symlink(files::library(), folder.path().join("lib/libcuda.so.1")).expect("a link to the library");
+        let mut environment = self.environment;
+        for (variable, name) in self.folders {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).expect("a folder in it");
+            environment.push((variable, path.to_string_lossy().into_owned()));
+        }
         (self.prepare)(folder.path());
         let watchdog = Watchdog::new(self.patience, folder.path());
-        let node = Node { folder, device: self.device, environment: self.environment, _watchdog: watchdog };
+        let node = Node { folder, device: self.device, environment, _watchdog: watchdog };
         node.start_daemon();
         node
     }
@@ -121,7 +136,7 @@ impl Node {
     #[must_use]
     pub fn with() -> NodeBuilder {
         let device = std::env::var("CUMUX_TEST_DEVICE").unwrap_or_else(|_| SOFTWARE.into());
-        NodeBuilder { device, environment: Vec::new(), patience: WAIT_LIMIT, prepare: |_| (), keep: false }
+        NodeBuilder { device, environment: Vec::new(), folders: Vec::new(), patience: WAIT_LIMIT, prepare: |_| (), keep: false }
     }
 
     /// The daemon's `--device`.

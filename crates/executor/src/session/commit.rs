@@ -5,6 +5,7 @@ use crate::objects::{Change, Logged};
 use crate::shared;
 use crate::suspicion;
 use cumux_device::{Channel, Fault};
+use cumux_environment::steps::{self, Step};
 use cumux_ring::page::Answer;
 use cumux_wire::message::FromExecutor;
 use cumux_wire::record::{Header, NO_ANSWER};
@@ -66,7 +67,9 @@ impl Session {
         let fault = &Fault { result: fault.result, text: cumux_link::escape_foreign(&fault.text, LONGEST_TEXT) };
         tracing::info!("session {} (pid {}): {}", self.config.id, self.config.pid, fault.text);
         self.service.set_fault(fault.result, &fault.text);
+        steps::pass(Step::FaultShown);
         self.commit(inner, Change::Fault { result: fault.result, text: fault.text.clone() }, 0, None);
+        steps::pass(Step::FaultWritten);
         let indices: Vec<u32> = inner.queues.streams.keys().copied().collect();
         for index in indices {
             let Some(stream) = inner.queues.streams.get_mut(&index) else { continue };

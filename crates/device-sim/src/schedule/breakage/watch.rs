@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use cumux_device::Begun;
+use cumux_environment::steps::{self, Step};
 use parking_lot::MutexGuard;
 
 use super::super::card::SoftwareCard;
@@ -25,6 +26,7 @@ pub(crate) fn run(card: &SoftwareCard) {
             Some(Phase::Faulting(_)) => {
                 let mut trusted = scheduler.halt(now);
                 tracing::info!(ended = trusted.len(), "the fault is announced: nothing more begins");
+                steps::pass(Step::CardAnnounced);
                 MutexGuard::unlocked(&mut scheduler, || card.sink.retired_all(&mut trusted));
             }
             Some(Phase::Halted(until)) if now < until && scheduler.awaits_innocents() => {
@@ -50,9 +52,12 @@ pub(crate) fn run(card: &SoftwareCard) {
 /// Delivers the last reports of a card.
 fn deliver(card: &SoftwareCard, mut settlement: Settlement) {
     tracing::error!("the card is lost: {}", settlement.why);
+    steps::pass(Step::CardSettled);
     card.sink.retired_all(&mut settlement.reports);
+    steps::pass(Step::CardReported);
     for (client, fault) in &settlement.culprits {
         card.sink.faulted(*client, fault);
     }
+    steps::pass(Step::CardJudged);
     card.sink.lost(&settlement.why, Begun::Only(settlement.in_doubt));
 }
