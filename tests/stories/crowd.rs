@@ -42,6 +42,25 @@ fn results_do_not_depend_on_the_neighbours() {
     }
 }
 
+/// Eight clients whose kernels print at once, beside two that never do: each gets its own lines,
+/// all of them, in their order. A real card has one buffer for the text of all.
+#[test]
+fn what_kernels_print_belongs_to_their_client() {
+    let node = Node::start();
+    let rounds = if node.is_software() { "20" } else { "200" };
+    let seeds: Vec<String> = (0..8).map(|seed| seed.to_string()).collect();
+    let start = |seed: &String| node.test_client("mixed").args(&[rounds, seed]).start();
+    let alone: Vec<String> = seeds.iter().map(|seed| start(seed).expect_ok()).collect();
+    let silent: Vec<Client<'_>> = seeds[..2].iter().map(|seed| node.test_client("busy").args(&[rounds, seed]).start()).collect();
+    let clients: Vec<Client<'_>> = seeds.iter().map(start).collect();
+    for (client, alone) in clients.into_iter().zip(&alone) {
+        assert_eq!(client.expect_ok(), *alone);
+    }
+    for client in silent {
+        client.expect_ok();
+    }
+}
+
 /// Guests come and go, each with many kernels of its own whose parameters have many sizes: nobody's
 /// kernels run with another's.
 #[test]

@@ -111,7 +111,7 @@ pub enum Command {
         #[arg(long, help = format!("One of {}; several software GPUs with commas between them", device::names()))]
         device: Option<String>,
     },
-    /// Copies cumux and its libcuda.so.1 to a folder of programs
+    /// Copies cumux and its libraries to a folder of programs
     Install {
         #[arg(long)]
         prefix: PathBuf,

@@ -46,7 +46,8 @@
 //! 6  Partitions::contexts                               PinnedWindow::registered
 //! 7  Partitions::sm_allocator
 //! 8  Extents: maps, side_stream    ModuleLibrary: known, loading    Card: streams, variables
-//!    LoadedModule::dynamic_shared    Gate::unused    Loss::inquest    driver: LOADED, REDIRECTION
+//!    LoadedModule::dynamic_shared    Gate::unused    Loss::inquest    track: TURNS
+//!    driver: LOADED, REDIRECTION
 //! 9  Mailbox::queue
 //! ```
 //!

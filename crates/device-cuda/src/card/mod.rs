@@ -14,13 +14,14 @@ use crate::context::{
     VariablesHome, read_facts,
 };
 use crate::counters::Counters;
-use crate::driver::{CardAddress, Driver, Dumps, MappedDump, listen_to_driver};
+use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver};
 use crate::engine::{Engine, Mailboxes, Message, Shared};
 use crate::fault::{Loss, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
+use crate::track::Printing;
 use cumux_abi::CUlimit;
 use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Sink, StreamId};
 use cumux_ranges::{Access, AllowedRange, Permissions};
@@ -76,6 +77,8 @@ pub struct Card {
     limits: Mutex<HashMap<CUlimit, u64>>,
     next_stream: AtomicU32,
     drain: Duration,
+    /// Keeps what the driver prints.
+    _output: CapturedOutput,
     engine_threads: Vec<JoinHandle<()>>,
     helper_threads: Vec<JoinHandle<()>>,
 }
@@ -105,6 +108,8 @@ impl Card {
         let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
         let (helpers, helper_threads) = Helpers::start(ordinal).map_err(thread_failed)?;
         let (helpers, counters) = (Arc::new(helpers), Arc::new(Counters::default()));
+        let to_wake = mailboxes.clone();
+        let printing = Printing::new(Arc::new(move |client| to_wake.of(to_wake.engine_of(client)).send(Message::TurnToPrint(client))));
         let shared = Arc::new(Shared {
             driver: driver.clone(),
             sink,
@@ -116,6 +121,7 @@ impl Card {
             counters,
             fence_kernel: own_kernels.fence,
             helpers,
+            printing,
             loss: Loss::default(),
             watch,
             fault_wait: settings.fault_wait,
@@ -133,6 +139,7 @@ impl Card {
             limits: Mutex::default(),
             next_stream: AtomicU32::new(1),
             drain: settings.drain,
+            _output: CapturedOutput::begin(),
             engine_threads: Vec::new(),
             helper_threads,
         };

@@ -1,70 +1,105 @@
-//! Capturing what the driver prints. It writes the text of device printf to standard output, when a
-//! stream is synchronised.
+//! Keeping what the driver prints. It writes the text of device printf to standard output, when a
+//! stream is synchronised, by whatever thread, and at some other calls. So standard output is a
+//! file of ours from the first open card on, and [`take_output`] says what came since it last did.
 
 use core::ptr::null_mut;
 use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::OnceLock;
 
-/// Held while standard output is redirected, because a process has only one.
-/// Lock 8 of the crate's order, held alone.
-static REDIRECTION: Mutex<()> = Mutex::new(());
+/// The redirection of standard output, because a process has only one. Lock 8 of the crate's order,
+/// held alone.
+static REDIRECTION: Mutex<Option<Redirection>> = Mutex::new(None);
 
-/// The redirection of standard output into a file. Dropping it ends the redirection, after a panic
-/// too.
+/// The redirection of standard output into a file of ours.
 struct Redirection {
-    /// A duplicate of the original. Negative if standard output was not open; then it is not
-    /// redirected.
+    file: OwnedFd,
+    /// How many bytes of the file were taken.
+    taken: u64,
+    /// A duplicate of the original. Negative if standard output was not open.
     saved: libc::c_int,
+    /// How many [`CapturedOutput`] there are.
+    users: usize,
 }
 
 impl Redirection {
-    /// Redirects standard output to the end of `file`.
-    fn new(file: &OwnedFd) -> Redirection {
-        // SAFETY: flushes all of C's streams, which is always allowed.
-        unsafe { libc::fflush(null_mut()) };
-        // SAFETY: duplicates descriptors, and accesses no memory.
-        let saved = unsafe { libc::dup(libc::STDOUT_FILENO) };
-        // SAFETY: moves the offset of a file that only this module uses, and accesses no memory.
-        unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) };
-        if saved >= 0 {
-            // SAFETY: replaces a descriptor, which `drop` restores, and accesses no memory.
-            unsafe { libc::dup2(file.as_raw_fd(), libc::STDOUT_FILENO) };
-        }
-        Redirection { saved }
+    /// Redirects standard output, for one user. `None` if no file can be made.
+    fn begin() -> Option<Redirection> {
+        let file = rustix::fs::memfd_create("cumux-printf", MemfdFlags::CLOEXEC).ok()?;
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND).ok()?;
+        flush();
+        // SAFETY: duplicates a descriptor, and accesses no memory.
+        let saved = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_DUPFD_CLOEXEC, 3) };
+        // SAFETY: replaces a descriptor, which `end` restores, and accesses no memory.
+        unsafe { libc::dup2(file.as_raw_fd(), libc::STDOUT_FILENO) };
+        Some(Redirection { file, taken: 0, saved, users: 1 })
     }
-}
 
-impl Drop for Redirection {
-    fn drop(&mut self) {
-        // SAFETY: flushes all of C's streams, which is always allowed.
-        unsafe { libc::fflush(null_mut()) };
+    /// What was written since the last call.
+    fn take(&mut self) -> Vec<u8> {
+        flush();
+        let (mut text, mut chunk) = (Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = rustix::io::pread(&self.file, &mut chunk, self.taken + text.len() as u64) {
+            text.extend_from_slice(&chunk[..count]);
+        }
+        self.taken += text.len() as u64;
+        // The memory of what was taken is given back. If that fails, it is only memory.
+        if !text.is_empty() {
+            let _ = rustix::fs::fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, self.taken);
+        }
+        text
+    }
+
+    /// Standard output goes where it went before.
+    fn end(self) {
+        flush();
         if self.saved >= 0 {
             // SAFETY: restores the descriptor, and accesses no memory.
             unsafe { libc::dup2(self.saved, libc::STDOUT_FILENO) };
-            // SAFETY: the duplicate that `new` made; its last use.
+            // SAFETY: the duplicate that `begin` made; its last use.
             unsafe { libc::close(self.saved) };
         }
     }
 }
 
-/// Runs `act` while standard output of the whole process is redirected. Returns the
-/// result of `act`, and what was written.
-pub(crate) fn capture_output<T>(act: impl FnOnce() -> T) -> (T, Vec<u8>) {
-    static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    let file = FILE.get_or_init(|| rustix::fs::memfd_create("cumux-printf", rustix::fs::MemfdFlags::CLOEXEC).ok());
-    let _one_at_a_time = REDIRECTION.lock();
-    let Some(file) = file else { return (act(), Vec::new()) };
-    let redirection = Redirection::new(file);
-    let result = act();
-    drop(redirection);
-    let mut text = Vec::new();
-    let mut chunk = [0; 4096];
-    while let Ok(count @ 1..) = rustix::io::pread(file, &mut chunk, text.len() as u64) {
-        text.extend_from_slice(&chunk[..count]);
+fn flush() {
+    // SAFETY: flushes all of C's streams, which is always allowed.
+    unsafe { libc::fflush(null_mut()) };
+}
+
+/// Keeps what the process writes to standard output, as long as there is one of these.
+#[derive(Debug)]
+pub(crate) struct CapturedOutput(());
+
+impl CapturedOutput {
+    /// Begins to keep it. If no file can be made for it, it goes where it went before.
+    pub(crate) fn begin() -> CapturedOutput {
+        let mut redirection = REDIRECTION.lock();
+        match &mut *redirection {
+            Some(redirection) => redirection.users += 1,
+            None => *redirection = Redirection::begin(),
+        }
+        CapturedOutput(())
     }
-    let _ = rustix::fs::ftruncate(file, 0);
-    (result, text)
+}
+
+impl Drop for CapturedOutput {
+    fn drop(&mut self) {
+        let mut redirection = REDIRECTION.lock();
+        if let Some(active) = &mut *redirection {
+            active.users -= 1;
+            if active.users == 0
+                && let Some(last) = redirection.take()
+            {
+                last.end();
+            }
+        }
+    }
+}
+
+/// What was written to standard output since the last call.
+pub(crate) fn take_output() -> Vec<u8> {
+    REDIRECTION.lock().as_mut().map(Redirection::take).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -77,18 +112,26 @@ mod tests {
         (status.st_dev, status.st_ino)
     }
 
+    fn write(text: &str) {
+        rustix::io::write(std::io::stdout(), text.as_bytes()).expect("written");
+    }
+
     #[test]
-    fn output_is_caught_and_comes_back_even_after_a_panic() {
+    fn output_is_kept_and_comes_back_even_after_a_panic() {
         let before = identity();
-        let (inside, text) = capture_output(|| {
-            let inside = identity();
-            rustix::io::write(std::io::stdout(), b"number 5\n").expect("written");
-            inside
+        let first = CapturedOutput::begin();
+        let inside = identity();
+        let panicked = std::panic::catch_unwind(|| {
+            let _second = CapturedOutput::begin();
+            write("number 5\n");
+            panic!("in the middle");
         });
-        assert!(inside != before && identity() == before);
-        assert!(String::from_utf8_lossy(&text).contains("number 5\n"));
-        let panicked = std::panic::catch_unwind(|| capture_output(|| panic!("in the middle")));
-        assert!(panicked.is_err());
+        assert!(panicked.is_err() && inside != before && identity() == inside, "one user is left");
+        assert!(String::from_utf8_lossy(&take_output()).contains("number 5\n"));
+        write("number 6\n");
+        let next = String::from_utf8_lossy(&take_output()).into_owned();
+        assert!(next.contains("number 6\n") && !next.contains("number 5\n"), "{next}");
+        drop(first);
         assert_eq!(identity(), before, "output goes where it went before");
     }
 }

@@ -40,7 +40,7 @@ mod tensor;
 mod thread;
 mod words;
 
-pub(crate) use capture::capture_output;
+pub(crate) use capture::{CapturedOutput, take_output};
 pub(crate) use context::{Driver, Dumps};
 pub(crate) use device::DeviceHandle;
 pub(crate) use dumps::{MappedDump, share_dump};

@@ -28,10 +28,13 @@ impl Engine {
     /// Reports all work of a client with this outcome, in the order of its streams, and drops what
     /// was not submitted to the driver. Work in flight goes on, and its end is not reported again.
     fn report_unfinished(&mut self, client: ClientId, outcome: &Outcome) {
-        let mut unfinished = Vec::new();
+        let (mut unfinished, mut printed) = (Vec::new(), 0);
         for (id, queue) in self.streams.queues_of(client) {
-            unfinished.extend(queue.held.cancel().map(|token| (id, token)));
+            let (unfetched, tokens) = queue.held.cancel();
+            unfinished.extend(tokens.map(|token| (id, token)));
+            printed += unfetched;
         }
+        self.discard_printed(client, printed);
         self.streams.tracker.visit_flights(|flight| {
             if flight.client == client && flight.reporting == Reporting::Due {
                 flight.reporting = Reporting::Done;
@@ -39,6 +42,7 @@ impl Engine {
             }
         });
         self.streams.cancel_queued(client, |id, token| unfinished.push((id, token)));
+        self.printing.leave(client);
         for (stream, token) in unfinished {
             self.shared.sink.retired(client, stream, token, outcome.clone());
         }

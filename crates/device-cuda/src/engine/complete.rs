@@ -1,10 +1,9 @@
 //! Completed work: noticed by the fences, reported to the sink.
 
-use super::message::Message;
 use super::state::Engine;
-use crate::driver::{capture_output, is_fault_announced};
+use crate::driver::is_fault_announced;
 use crate::track::{Flight, Reporting};
-use cumux_device::{Channel, Outcome, Report, StreamId};
+use cumux_device::{Outcome, Report};
 
 impl Engine {
     /// Polls the fences and reports completed work. Returns true if there was any.
@@ -37,6 +36,9 @@ impl Engine {
         let Flight { client, stream, token, .. } = *flight;
         self.streams.end_flight(stream);
         if flight.reporting == Reporting::Done {
+            if flight.prints() {
+                self.discard_printed(client, 1);
+            }
             return;
         }
         if let Some(queue) = self.streams.queues.get_mut(&stream)
@@ -46,35 +48,6 @@ impl Engine {
             self.fetch_printed(stream);
         } else {
             self.reports.push(Report { client, stream, token, outcome: Outcome::Done { device_ns } });
-        }
-    }
-
-    /// Has the printed text of this stream fetched, unless a fetch is under way.
-    fn fetch_printed(&mut self, id: StreamId) {
-        let Some(queue) = self.streams.queues.get_mut(&id) else { return };
-        if !queue.held.begin_fetch() {
-            return;
-        }
-        let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
-        self.shared.helpers.run_printer(move || {
-            let (_, text) = capture_output(|| shared.driver.synchronize(stream));
-            shared.mailboxes.of(number).send(Message::Printed(id, text));
-        });
-    }
-
-    /// Delivers the text that a fetch has brought, and sends the reports that were held for it.
-    pub(super) fn deliver_printed(&mut self, id: StreamId, text: &[u8]) {
-        let Some(queue) = self.streams.queues.get_mut(&id) else { return };
-        let client = queue.stream.client.id;
-        let fetched = queue.held.end_fetch();
-        if !text.is_empty() && !self.ends.is_faulted(client) {
-            self.shared.sink.text(client, Channel::Output, text);
-        }
-        for report in fetched.reports {
-            self.shared.sink.retired(client, id, report.token, Outcome::Done { device_ns: report.device_ns });
-        }
-        if fetched.fetch_again {
-            self.fetch_printed(id);
         }
     }
 }

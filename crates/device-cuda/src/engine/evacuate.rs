@@ -15,6 +15,10 @@ impl Engine {
     /// Begins to let go of all clients but these.
     pub(super) fn begin_evacuation(&mut self, staying: BTreeSet<ClientId>, until: Instant, done: Sender<Vec<InDoubt>>) {
         self.evacuation = Some(Evacuation { staying, until, done: Some(done) });
+        let leaving: BTreeSet<ClientId> = self.streams.queues.values().map(|queue| queue.stream.client.id).filter(|client| self.has_left(*client)).collect();
+        for client in leaving {
+            self.printing.leave(client);
+        }
     }
 
     /// True if nothing of this client is begun any more.

@@ -35,6 +35,11 @@ impl Engine {
             }
             Message::ChainBuilt(pending, chain) => self.issuer.add_built_chain(pending, chain),
             Message::Printed(stream, text) => self.deliver_printed(stream, &text),
+            Message::TurnToPrint(client) => {
+                if !self.streams.end_silence(client) {
+                    self.printing.leave(client);
+                }
+            }
             Message::ForgetKernels(kernels) => self.issuer.forget_kernels(&mut self.streams.tracker, &kernels),
             Message::HoldLongWork(ready) => self.long_work.request(ready),
             Message::ResumeLongWork => self.long_work.resume(),

@@ -32,6 +32,8 @@ pub(crate) enum Message {
     ChainBuilt(PendingChain, Option<Chain>),
     /// The text that a fetch for this stream has brought.
     Printed(StreamId, Vec<u8>),
+    /// It is the client's turn to print.
+    TurnToPrint(ClientId),
     /// The kernels with these numbers will be unloaded: forget them.
     ForgetKernels(Vec<u64>),
     /// Begin no long kernel until [`Message::ResumeLongWork`], and answer when none runs.

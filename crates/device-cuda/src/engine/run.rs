@@ -4,6 +4,7 @@ use super::message::Message;
 use super::state::Engine;
 use crate::driver::allow_short_sleeps;
 use crate::polling::Pause;
+use std::collections::BTreeSet;
 
 /// When an engine without progress queries a driver stream, and which one.
 #[derive(Default)]
@@ -89,9 +90,24 @@ impl Engine {
         }
     }
 
+    /// Has all other clients leave one of this engine whose kernel does not end, if they wait for
+    /// their turn to print.
+    fn relieve_silent(&self) {
+        let Some(client) = self.printing.notice_blocker(self.shared.gate.patience()) else { return };
+        let gate = self.shared.gate.clone();
+        self.shared.helpers.run_printer(move || {
+            if !gate.leave_beside(&BTreeSet::from([client])) {
+                tracing::warn!(client, "a kernel that may print runs for long: those of others wait until it ends");
+            }
+        });
+    }
+
     /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
         let in_flight = self.is_faulted() || (self.streams.tracker.is_busy() && self.context_works());
+        if in_flight {
+            self.relieve_silent();
+        }
         match self.shared.polling.pause(idle_ns, in_flight) {
             Pause::Spin => std::hint::spin_loop(),
             Pause::Nap(nap) => self.shared.mailboxes.of(self.number).sleep(Some(nap)),

@@ -7,6 +7,7 @@ use crate::fault::{CudaError, Loss, Watch};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
+use crate::track::Printing;
 use cumux_device::{Begun, InDoubt, Sink};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub gate: Arc<Gate>,
     /// The helper threads.
     pub helpers: Arc<Helpers>,
+    /// Whose kernels may print.
+    pub printing: Printing,
     /// Whether the context still works.
     pub loss: Loss,
     /// What the driver has announced of a fault.

@@ -6,7 +6,7 @@ use crate::driver::Stream;
 use crate::fault::{Call, FlyingKernel, KnownKernel};
 use crate::issue::{Issuer, Streams};
 use crate::quiet::LongWork;
-use crate::track::Flight;
+use crate::track::{Flight, Printing};
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, InDoubt, Report};
 use std::collections::BTreeSet;
@@ -69,6 +69,8 @@ pub(crate) struct Engine {
     pub(super) streams: Streams,
     /// Clients that were stopped or are being closed.
     pub(super) ends: ClientEnds,
+    /// Whose kernels may print.
+    pub(super) printing: Printing,
     /// Whether long kernels may begin.
     pub(super) long_work: LongWork,
     /// Whether the context still works, as far as the engine knows.
@@ -92,13 +94,15 @@ impl Engine {
         let driver = &shared.driver;
         let streams = Streams::new(driver)?;
         let helper_stream = driver.create_stream(0)?;
-        let issuer = Issuer::new(driver.clone(), shared.limits, shared.coalesces, shared.counters.clone(), shared.helpers.clone());
+        let printing = shared.printing.clone();
+        let issuer = Issuer::new(driver.clone(), shared.limits, shared.coalesces, shared.counters.clone(), shared.helpers.clone(), printing.clone());
         Ok(Engine {
             number,
             shared: shared.clone(),
             issuer,
             streams,
             ends: ClientEnds::default(),
+            printing,
             long_work: LongWork::default(),
             context: ContextState::Working,
             evacuation: None,

@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::driver::{CardAddress, Driver, Stream};
 use crate::fault::{Call, CudaError};
 use crate::helpers::Helpers;
-use crate::track::{COPY_BYTES_PER_NS, Flight, FlightWork, Footprint, LONG_KERNEL_NS, Reporting, SlotIndex, StreamKind, TRANSFER_NS, Tracker};
+use crate::track::{COPY_BYTES_PER_NS, Flight, FlightWork, Footprint, LONG_KERNEL_NS, Printing, Reporting, SlotIndex, StreamKind, TRANSFER_NS, Tracker};
 use cumux_device::{ClientId, Fault, StreamId};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
@@ -53,6 +53,7 @@ pub(crate) struct Issuer {
     coalesces: bool,
     counters: Arc<Counters>,
     helpers: Arc<Helpers>,
+    printing: Printing,
     chains: Chains,
     /// A request to make a chain, until the engine takes it.
     order: Option<ChainOrder>,
@@ -73,13 +74,21 @@ struct BoundStream {
 
 impl Issuer {
     /// An issuer that has submitted nothing yet.
-    pub(crate) fn new(driver: Arc<Driver>, limits: LaunchLimits, coalesces: bool, counters: Arc<Counters>, helpers: Arc<Helpers>) -> Issuer {
+    pub(crate) fn new(
+        driver: Arc<Driver>,
+        limits: LaunchLimits,
+        coalesces: bool,
+        counters: Arc<Counters>,
+        helpers: Arc<Helpers>,
+        printing: Printing,
+    ) -> Issuer {
         Issuer {
             driver,
             limits,
             coalesces,
             counters,
             helpers,
+            printing,
             chains: Chains::new(Tracker::chain_words()),
             order: None,
             batch: Vec::new(),
@@ -138,7 +147,6 @@ impl Issuer {
                     // A module is being loaded, which waits for all running kernels. No long kernel
                     // begins before it is loaded.
                     planned.undo(&mut work);
-                    self.issue_batch(streams, bound)?;
                     streams.hold_back(id, token, work);
                     break;
                 }
@@ -146,9 +154,18 @@ impl Issuer {
                     self.tokens.push(token);
                     self.batch.push(planned);
                 }
+                Ok(Plan::Kernel(planned)) if planned.kernel().prints && !self.printing.begin(client.id) => {
+                    planned.undo(&mut work);
+                    streams.silence(id, token, work);
+                    break;
+                }
                 Ok(plan) => {
+                    let prints = plan.prints();
                     let issued = self.issue_batch(streams, bound).and_then(|()| self.issue_piece(streams, bound, token, plan));
                     if let Err(error) = issued {
+                        if prints {
+                            self.printing.end(client.id, 1);
+                        }
                         streams.put_back(id, &[token]);
                         return Err(error);
                     }

@@ -72,6 +72,11 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
+    /// True if this is a kernel that may call device printf.
+    pub(super) fn prints(&self) -> bool {
+        matches!(self, Plan::Kernel(planned) if planned.kernel().prints)
+    }
+
     /// The plan, and then these copies.
     fn followed_by(self, copies: Vec<CopyPiece>) -> Plan {
         if copies.is_empty() { self } else { Plan::Followed(Box::new(self), copies) }

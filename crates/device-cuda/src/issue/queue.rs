@@ -7,6 +7,7 @@
 //!                     │  ├─ the quantum is used up ───────────▶ Ready
 //!                     │  ├─ next is a long kernel, held back ─▶ HeldBack ─┐ long kernels may begin
 //!                     │  ├─ memory must be registered ────────▶ Parked ───┤ it is registered
+//!                     │  ├─ another client prints ────────────▶ Silent ───┤ it is its turn
 //!                     │  └─ the client's share has changed ───▶ Moving ───┤ nothing is in flight,
 //!                     └───────────────────────────────────────────────────┘ or new work comes
 //! ```
@@ -32,6 +33,8 @@ pub(crate) enum QueueState {
     HeldBack,
     /// It waits until memory of the client's pinned window is registered.
     Parked,
+    /// It waits for the client's turn to print ([`crate::track::Printing`]).
+    Silent,
     /// It waits until its work in flight is complete. The client has another partition now, and the
     /// stream goes on there.
     Moving,
@@ -92,14 +95,19 @@ mod tests {
         let client = Arc::new(Client::new(1, 0, Urgency::Normal, None));
         let mut queue = StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client, 0, 0)));
         assert!(queue.is_drained());
-        for (state, becomes_ready) in
-            [(QueueState::Idle, true), (QueueState::Moving, true), (QueueState::Ready, false), (QueueState::HeldBack, false), (QueueState::Parked, false)]
-        {
+        for (state, becomes_ready) in [
+            (QueueState::Idle, true),
+            (QueueState::Moving, true),
+            (QueueState::Ready, false),
+            (QueueState::HeldBack, false),
+            (QueueState::Parked, false),
+            (QueueState::Silent, false),
+        ] {
             queue.state = state;
             assert_eq!(queue.push(7, Work::Nop, 5), becomes_ready, "{state:?}");
             assert_eq!(queue.state, if becomes_ready { QueueState::Ready } else { state });
         }
-        assert_eq!((queue.work.len(), queue.since), (5, 5));
+        assert_eq!((queue.work.len(), queue.since), (6, 5));
         assert!(!queue.is_drained());
     }
 }

@@ -60,6 +60,13 @@ impl Streams {
         self.ready.push_back(id);
     }
 
+    /// Puts a kernel that may print back into its queue until it is its client's turn to print.
+    pub(super) fn silence(&mut self, id: StreamId, token: u64, work: Work) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.work.push_front((token, work));
+        queue.state = QueueState::Silent;
+    }
+
     /// Puts placeholders for work that could not be issued back into the queue, so that the end of
     /// that work is reported in the order of the stream. The work will not run.
     pub(super) fn put_back(&mut self, id: StreamId, tokens: &[u64]) {
@@ -74,6 +81,18 @@ impl Streams {
         for (id, queue) in queues.iter_mut().filter(|(_, queue)| queue.state == QueueState::Parked && queue.stream.client.id == client) {
             resume(*id, queue, ready);
         }
+    }
+
+    /// It is the client's turn to print: makes its silent queues ready. Returns false if it has
+    /// none.
+    pub(crate) fn end_silence(&mut self, client: ClientId) -> bool {
+        let Streams { queues, ready, .. } = self;
+        let mut has_any = false;
+        for (id, queue) in queues.iter_mut().filter(|(_, queue)| queue.state == QueueState::Silent && queue.stream.client.id == client) {
+            resume(*id, queue, ready);
+            has_any = true;
+        }
+        has_any
     }
 
     /// A piece of work of this stream is complete.
@@ -107,7 +126,7 @@ impl Streams {
         let Streams { queues, tracker, .. } = self;
         for (id, queue) in queues.iter_mut().filter(|(_, queue)| queue.stream.client.id == client) {
             queue.work.drain(..).for_each(|(token, _)| cancelled(*id, token));
-            if queue.state == QueueState::Parked {
+            if matches!(queue.state, QueueState::Parked | QueueState::Silent) {
                 queue.state = QueueState::Idle;
             }
             if queue.in_flight == 0

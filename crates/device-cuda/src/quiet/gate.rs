@@ -153,7 +153,7 @@ impl Gate {
         // then all others may leave, which does them no harm.
         if !wait(soon) && !is_fault_announced() {
             let by = self.engines.list_long_clients(self.patience / 2);
-            let have_left = !by.is_empty() && self.on_occupied.get().is_some_and(|act| act(&by));
+            let have_left = !by.is_empty() && self.leave_beside(&by);
             if have_left && counts.is_none_or(|counts| !by.contains(&counts.client)) {
                 return Err(NotQuiet::Occupied { by });
             }
@@ -178,6 +178,16 @@ impl Gate {
             self.driver.unload_module(module);
         }
         Ok(act())
+    }
+
+    /// How long others wait until the clients are left alone whose work does not end.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Has all others leave these clients. Returns false if they cannot.
+    pub(crate) fn leave_beside(&self, by: &BTreeSet<ClientId>) -> bool {
+        self.on_occupied.get().is_some_and(|act| act(by))
     }
 
     /// The unused modules, if there are enough to unload them now.

@@ -10,6 +10,9 @@
 //!    │                 └───▶ flight ─▶ estimate
 //!    └─────▶ estimate, fence
 //! ```
+//!
+//! Text that kernels print is another matter: `printed` holds reports back until it was fetched,
+//! and `turns` keeps the text of clients apart.
 
 mod clock;
 mod estimate;
@@ -19,6 +22,7 @@ mod pool;
 mod printed;
 mod slot;
 mod tracker;
+mod turns;
 
 pub(crate) use clock::Clock;
 pub(crate) use estimate::{COPY_BYTES_PER_NS, LONG_KERNEL_NS, TRANSFER_NS};
@@ -28,3 +32,4 @@ pub(crate) use pool::SlotIndex;
 pub(crate) use printed::HeldReports;
 pub(crate) use slot::StreamKind;
 pub(crate) use tracker::Tracker;
+pub(crate) use turns::Printing;

@@ -59,13 +59,21 @@ impl HeldReports {
         self.reports.drain(..).collect()
     }
 
-    /// Begins a fetch for all held reports. Returns false if a fetch is under way already.
-    pub(crate) fn begin_fetch(&mut self) -> bool {
+    /// Begins a fetch for all held reports. Returns how many of them may have printed, or `None` if
+    /// a fetch is under way already.
+    pub(crate) fn begin_fetch(&mut self) -> Option<usize> {
         if self.fetch != Fetch::None {
-            return false;
+            return None;
         }
+        let uncovered = self.count_uncovered();
         self.fetch = Fetch::UnderWay { covered: self.reports.len() };
-        true
+        Some(uncovered)
+    }
+
+    /// How many held reports may have printed and are not covered by the fetch under way.
+    fn count_uncovered(&self) -> usize {
+        let covered = if let Fetch::UnderWay { covered } = self.fetch { covered } else { 0 };
+        self.reports.iter().skip(covered).filter(|report| report.prints).count()
     }
 
     /// Ends the fetch that is under way.
@@ -80,9 +88,14 @@ impl HeldReports {
         Fetched { reports: self.reports.drain(..ready).collect(), fetch_again }
     }
 
-    /// Removes all held reports and returns their tokens, when the client is stopped or closed.
-    pub(crate) fn cancel(&mut self) -> impl Iterator<Item = u64> + '_ {
-        self.reports.drain(..).map(|report| report.token)
+    /// Removes all held reports, when the client is stopped or closed. Returns their tokens, and
+    /// how many of them may have printed text that no fetch under way brings.
+    pub(crate) fn cancel(&mut self) -> (usize, impl Iterator<Item = u64> + '_) {
+        let unfetched = self.count_uncovered();
+        if let Fetch::UnderWay { covered } = &mut self.fetch {
+            *covered = 0;
+        }
+        (unfetched, self.reports.drain(..).map(|report| report.token))
     }
 }
 
@@ -94,14 +107,14 @@ mod tests {
     fn reports_wait_for_the_text_before_them() {
         let mut held = HeldReports::default();
         held.hold(1, 10, true);
-        assert!(held.begin_fetch() && !held.begin_fetch());
+        assert_eq!((held.begin_fetch(), held.begin_fetch()), (Some(1), None));
         held.hold(2, 20, false);
         held.hold(3, 30, true);
         held.hold(4, 40, false);
         let tokens = |fetched: &Fetched| fetched.reports.iter().map(|report| report.token).collect::<Vec<_>>();
         let first = held.end_fetch();
         assert_eq!((tokens(&first), first.fetch_again), (vec![1], true), "what printed meanwhile needs another fetch");
-        assert!(held.begin_fetch());
+        assert_eq!(held.begin_fetch(), Some(1));
         held.hold(5, 50, false);
         let second = held.end_fetch();
         assert_eq!((tokens(&second), second.fetch_again), (vec![2, 3, 4, 5], false));
@@ -113,8 +126,13 @@ mod tests {
         let mut held = HeldReports::default();
         held.hold(1, 10, true);
         held.hold(2, 10, true);
-        assert!(held.begin_fetch());
-        assert_eq!(held.cancel().collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(held.end_fetch(), Fetched { reports: Vec::new(), fetch_again: false });
+        assert_eq!(held.begin_fetch(), Some(2));
+        held.hold(3, 10, true);
+        held.hold(4, 10, false);
+        let (unfetched, tokens) = held.cancel();
+        assert_eq!((unfetched, tokens.collect::<Vec<_>>()), (1, vec![1, 2, 3, 4]), "no fetch brings the text of the third");
+        held.hold(5, 10, true);
+        assert_eq!(held.end_fetch(), Fetched { reports: Vec::new(), fetch_again: true });
+        assert_eq!(held.cancel().0, 1, "there is no fetch");
     }
 }
