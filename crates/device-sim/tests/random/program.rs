@@ -79,31 +79,123 @@ pub type Values = (u16, u16, u16);
 
 #[derive(Debug, Clone)]
 pub enum Statement {
-    Arithmetic { bank: Bank, op: usize, d: u16, s: [Source; 3], guard: Guard },
+    Arithmetic {
+        bank: Bank,
+        op: usize,
+        d: u16,
+        s: [Source; 3],
+        guard: Guard,
+    },
     /// From integers to a 64-bit integer.
-    Widen { op: usize, d: u16, s: [Source; 2], c: u16, guard: Guard },
-    Convert { op: usize, d: u16, s: u16, guard: Guard },
+    Widen {
+        op: usize,
+        d: u16,
+        s: [Source; 2],
+        c: u16,
+        guard: Guard,
+    },
+    Convert {
+        op: usize,
+        d: u16,
+        s: u16,
+        guard: Guard,
+    },
     /// `setp`, whose result may be combined with a predicate; `q` gets the opposite.
-    Compare { bank: Bank, op: usize, combine: Option<(usize, u16)>, d: u16, q: Option<u16>, a: u16, b: u16, guard: Guard },
-    Select { bank: Bank, d: u16, a: u16, b: u16, p: u16 },
-    Logic { op: usize, d: u16, a: u16, b: u16, guard: Guard },
+    Compare {
+        bank: Bank,
+        op: usize,
+        combine: Option<(usize, u16)>,
+        d: u16,
+        q: Option<u16>,
+        a: u16,
+        b: u16,
+        guard: Guard,
+    },
+    Select {
+        bank: Bank,
+        d: u16,
+        a: u16,
+        b: u16,
+        p: u16,
+    },
+    Logic {
+        op: usize,
+        d: u16,
+        a: u16,
+        b: u16,
+        guard: Guard,
+    },
     /// A product without rounding, and a sum or difference of it. `form`: which of them is negated,
     /// and on which side the product is.
-    Contracted { double: bool, form: u16, d: u16, a: u16, b: u16, c: u16, guard: Guard },
+    Contracted {
+        double: bool,
+        form: u16,
+        d: u16,
+        a: u16,
+        b: u16,
+        c: u16,
+        guard: Guard,
+    },
     /// The same, where something else uses the product.
-    Kept { double: bool, form: u16, d: u16, e: u16, a: u16, b: u16, c: u16 },
-    Carries { long: bool, steps: Vec<(Carry, u16, u16, u16)> },
+    Kept {
+        double: bool,
+        form: u16,
+        d: u16,
+        e: u16,
+        a: u16,
+        b: u16,
+        c: u16,
+    },
+    Carries {
+        long: bool,
+        steps: Vec<(Carry, u16, u16, u16)>,
+    },
     /// Writes or reads this thread's byte of a shared variable: the function's own, or the module's.
-    Shared { own: bool, generic: bool, store: bool, register: u16 },
+    Shared {
+        own: bool,
+        generic: bool,
+        store: bool,
+        register: u16,
+    },
     /// Writes or reads bytes of this thread's piece of memory.
-    Memory { space: Space, store: bool, signed: bool, bytes: u16, at: u16, register: u16 },
-    Call { function: usize, pointer: bool, arguments: Values, results: Values, guard: Guard },
-    If { p: u16, negated: bool, yes: Vec<Statement>, no: Vec<Statement> },
+    Memory {
+        space: Space,
+        store: bool,
+        signed: bool,
+        bytes: u16,
+        at: u16,
+        register: u16,
+    },
+    Call {
+        function: usize,
+        pointer: bool,
+        arguments: Values,
+        results: Values,
+        guard: Guard,
+    },
+    If {
+        p: u16,
+        negated: bool,
+        yes: Vec<Statement>,
+        no: Vec<Statement>,
+    },
     /// As often as the low bits of a register say.
-    Loop { count: u16, body: Vec<Statement> },
-    BreakIf { p: u16, negated: bool },
-    Switch { on: u16, cases: Vec<Vec<Statement>> },
-    ReturnIf { p: u16, negated: bool },
+    Loop {
+        count: u16,
+        body: Vec<Statement>,
+    },
+    BreakIf {
+        p: u16,
+        negated: bool,
+    },
+    Switch {
+        on: u16,
+        cases: Vec<Vec<Statement>>,
+    },
+    ReturnIf {
+        p: u16,
+        negated: bool,
+    },
     Barrier,
 }
 
@@ -332,8 +424,10 @@ impl Printer<'_> {
         } else if function.in_registers {
             let _ = writeln!(self.text, ".func (.reg .b32 or, .reg .pred op, .reg .f32 of) f{n}(.reg .b32 ir, .reg .pred ip, .reg .f32 if, .reg .b64 ib)\n{{");
         } else {
-            let _ =
-                writeln!(self.text, ".func (.param .b32 or, .param .b32 op, .param .f32 of) f{n}(.param .b32 ir, .param .b32 ip, .param .f32 if, .param .b64 ib)\n{{");
+            let _ = writeln!(
+                self.text,
+                ".func (.param .b32 or, .param .b32 op, .param .f32 of) f{n}(.param .b32 ir, .param .b32 ip, .param .f32 if, .param .b64 ib)\n{{"
+            );
         }
         self.line(&format!(".shared .align 1 .b8 own[{bytes}];"));
         self.line(&format!(".local .align 16 .b8 piece[{PIECE}];"));
@@ -370,7 +464,9 @@ impl Printer<'_> {
             if in_registers {
                 self.line("mov.b32 %r0, ir;\n\tmov.pred %p0, ip;\n\tmov.f32 %f0, if;\n\tmov.b64 %base, ib;");
             } else {
-                self.line("ld.param.b32 %r0, [ir];\n\tld.param.b32 %t0, [ip];\n\tsetp.ne.u32 %p0, %t0, 0;\n\tld.param.f32 %f0, [if];\n\tld.param.b64 %base, [ib];");
+                self.line(
+                    "ld.param.b32 %r0, [ir];\n\tld.param.b32 %t0, [ip];\n\tsetp.ne.u32 %p0, %t0, 0;\n\tld.param.f32 %f0, [if];\n\tld.param.b64 %base, [ib];",
+                );
             }
             for k in 1..INTS {
                 self.line(&format!("add.u32 %r{k}, %r0, {};", k * 77));
@@ -537,7 +633,9 @@ impl Printer<'_> {
             }
             Statement::Loop { count, body } => {
                 let (again, end) = (self.label(), self.label());
-                self.line(&format!("and.b32 %c{again}, %r{count}, 3;\n$l{again}:\n\tsetp.eq.u32 %q0, %c{again}, 0;\n\t@%q0 bra $l{end};\n\tsub.u32 %c{again}, %c{again}, 1;"));
+                self.line(&format!(
+                    "and.b32 %c{again}, %r{count}, 3;\n$l{again}:\n\tsetp.eq.u32 %q0, %c{again}, 0;\n\t@%q0 bra $l{end};\n\tsub.u32 %c{again}, %c{again}, 1;"
+                ));
                 self.ends.push(end);
                 self.block(body);
                 self.ends.pop();
@@ -616,9 +714,13 @@ impl Printer<'_> {
             return;
         }
         self.line("{\n\t.param .b32 ar;\n\t.param .b32 ap;\n\t.param .f32 af;\n\t.param .b64 ab;\n\t.param .b32 zr;\n\t.param .b32 zp;\n\t.param .f32 zf;");
-        self.line(&format!("selp.u32 %t0, 1, 0, %p{p};\n\tst.param.b32 [ar], %r{r};\n\tst.param.b32 [ap], %t0;\n\tst.param.f32 [af], %f{f};\n\tst.param.b64 [ab], %base;"));
+        self.line(&format!(
+            "selp.u32 %t0, 1, 0, %p{p};\n\tst.param.b32 [ar], %r{r};\n\tst.param.b32 [ap], %t0;\n\tst.param.f32 [af], %f{f};\n\tst.param.b64 [ab], %base;"
+        ));
         self.line(&format!("{guard}call (zr, zp, zf), {target}, (ar, ap, af, ab){by};"));
         // What comes back from a call that was not made is not looked at.
-        self.line(&format!("{guard}ld.param.b32 %r{dr}, [zr];\n\t{guard}ld.param.f32 %f{df}, [zf];\n\tld.param.b32 %t0, [zp];\n\t{guard}setp.ne.u32 %p{dp}, %t0, 0;\n\t}}"));
+        self.line(&format!(
+            "{guard}ld.param.b32 %r{dr}, [zr];\n\t{guard}ld.param.f32 %f{df}, [zf];\n\tld.param.b32 %t0, [zp];\n\t{guard}setp.ne.u32 %p{dp}, %t0, 0;\n\t}}"
+        ));
     }
 }
