@@ -164,3 +164,50 @@ fn check_files(paths: &[PathBuf]) -> anyhow::Result<u8> {
     }
     Ok(u8::from(refused))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: ArtifactArguments,
+    }
+
+    fn run(words: &[&str]) -> Result<u8, String> {
+        main(Line::try_parse_from([&["artifacts"], words].concat()).unwrap().arguments).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn what_is_written_is_checked_and_never_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("new/files");
+        let out = out.to_str().unwrap();
+        assert_eq!(run(&["mig", "--card", "a100-80", "--geometry", "3g.40gb,2g.20gb,2g.20gb", "--out", out]), Ok(0));
+        let written: Vec<String> = fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path().display().to_string()).collect();
+        assert_eq!(written.len(), 6, "{written:?}");
+        let script = fs::metadata(format!("{out}/apply-mig.sh")).unwrap();
+        assert_eq!(script.permissions().mode() & 0o111, 0o111);
+        let names: Vec<&str> = std::iter::once("check").chain(written.iter().map(String::as_str)).collect();
+        assert_eq!(run(&names), Ok(0));
+        assert!(run(&["mig", "--card", "a100-80", "--out", out]).unwrap_err().contains("is there already"));
+        assert_eq!(run(&["mig", "--card", "a100-80", "--out", out, "--force"]), Ok(0));
+        let file = format!("{out}/mig-parted.yaml");
+        fs::write(&file, fs::read_to_string(&file).unwrap().replace("3g.40gb: 2", "3g.40gb: 3")).unwrap();
+        assert_eq!(run(&["check", &file]), Ok(1));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_answered_with_a_sentence() {
+        assert!(run(&["mig"]).unwrap_err().contains("--card"));
+        assert!(run(&["mig", "--card", "a200"]).unwrap_err().contains("it knows"));
+        assert!(run(&["mps", "--replicas", "1"]).unwrap_err().contains("at least 2"));
+        assert!(run(&["mps", "extra"]).unwrap_err().contains("one word too many"));
+        assert!(run(&["check"]).unwrap_err().contains("name the files"));
+        assert!(run(&["check", "/nowhere.yaml"]).unwrap_err().contains("cannot be read"));
+        assert!(run(&["mps", "--out", "/proc/nowhere"]).unwrap_err().contains("cannot be made"));
+    }
+}

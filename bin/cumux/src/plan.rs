@@ -57,6 +57,16 @@ enum IsolationWish {
 
 /// Plans, prints, and returns the exit status.
 pub fn main(arguments: &PlanArguments) -> anyhow::Result<u8> {
+    let (card, plan) = answer(arguments)?;
+    if arguments.json {
+        say::line(serde_json::to_string_pretty(&plan).context("cannot write JSON")?)?;
+    } else {
+        say::text(&page(card, &plan))?;
+    }
+    Ok(u8::from(!plan.met))
+}
+
+fn answer(arguments: &PlanArguments) -> anyhow::Result<(&'static Card, Plan)> {
     let card = card::find(&arguments.card)?;
     let mut programs = Vec::new();
     for spec in &arguments.profile {
@@ -72,12 +82,7 @@ pub fn main(arguments: &PlanArguments) -> anyhow::Result<u8> {
     };
     let p99_ns = arguments.p99.as_deref().map(words::time_ns).transpose().context("--p99")?;
     let plan = make(card, &programs, Wishes { p99_ns, isolation, most_cards: arguments.cards })?;
-    if arguments.json {
-        say::line(serde_json::to_string_pretty(&plan).context("cannot write JSON")?)?;
-    } else {
-        say::text(&page(card, &plan))?;
-    }
-    Ok(u8::from(!plan.met))
+    Ok((card, plan))
 }
 
 /// A program from a file.
@@ -159,4 +164,69 @@ fn table(answers: &[Answer]) -> String {
     }
     let lines: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: PlanArguments,
+    }
+
+    fn parse(words: &[&str]) -> PlanArguments {
+        Line::try_parse_from([&["plan"], words].concat()).unwrap().arguments
+    }
+
+    fn refusal(words: &[&str]) -> String {
+        match answer(&parse(words)) {
+            Ok((_, plan)) => panic!("planned: {:?}", plan.reasons),
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    /// The words of a command line; what stands in single quotes is one word.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (number, part) in line.split('\'').enumerate() {
+            if number % 2 == 1 {
+                words.push(part.to_owned());
+            } else {
+                words.extend(part.split_whitespace().map(str::to_owned));
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn the_example_has_the_answer_of_the_documentation() {
+        let document = include_str!("../../../docs/forty-small-models.md");
+        let blocks: Vec<&str> = document.split("```\n").skip(1).step_by(2).collect();
+        let command = words(blocks[0].trim());
+        assert_eq!(command[..2], ["cumux", "plan"]);
+        let line: Vec<&str> = command[2..].iter().map(String::as_str).collect();
+        let (card, plan) = answer(&parse(&line)).unwrap();
+        let page = page(card, &plan);
+        assert!(page == blocks[1], "docs/forty-small-models.md has another answer than this:\n{page}");
+    }
+
+    #[test]
+    fn what_cannot_be_planned_is_answered_with_a_sentence() {
+        let small = "small*4,memory=1G,time=4ms";
+        assert!(refusal(&["--card", "a200", "--program", small]).contains("it knows a30, a100-40"));
+        assert!(refusal(&["--card", "l4"]).contains("no program"));
+        assert!(refusal(&["--card", "l4", "--program", small, "--p99", "soon"]).contains("--p99"));
+        assert!(refusal(&["--card", "l4", "--program", small, "--p99", "1ms"]).contains("alone"));
+        assert!(refusal(&["--card", "l4", "--program", small, "--isolation", "hard", "--cards", "1"]).contains("hard isolation"));
+        assert!(refusal(&["--card", "l4", "--profile", "/nowhere/a.json*2"]).contains("/nowhere/a.json cannot be read"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new.json");
+        std::fs::write(&path, "{\"format\": \"cumux-profile\", \"version\": 9}").unwrap();
+        let error = refusal(&["--card", "l4", "--profile", &format!("{}*3,rate=2", path.display())]);
+        assert!(error.contains("version 9") && error.contains("new.json"), "{error}");
+        assert!(refusal(&["--card", "l4", "--profile", &format!("{},size=2", path.display())]).contains("\"size=2\" is unknown"));
+    }
 }

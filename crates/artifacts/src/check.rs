@@ -3,6 +3,7 @@
 mod gres;
 mod kubernetes;
 mod mig_parted;
+mod names;
 mod plugin;
 mod profiles;
 mod script;

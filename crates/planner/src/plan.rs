@@ -393,9 +393,6 @@ impl Planner<'_> {
             estimated,
             against: String::new(),
         };
-        if mode == Mode::Streams && self.programs.iter().map(|program| program.count).sum::<u32>() > 1 && self.wishes.isolation > Isolation::None {
-            answer.unmet.push("all programs are one process".to_owned());
-        }
         let sites = match self.sites(&machines, mode, cards) {
             Ok(sites) => sites,
             Err(why) => {

@@ -1,22 +1,12 @@
 //! Pods and ConfigMaps, as far as they are ours: fields by their names in Kubernetes' API (v1),
 //! names and quantities by its rules.
 
+use super::names::{is_label, is_subdomain};
 use super::{mig_parted, plugin};
 use crate::yaml::{self, Node, Refusal};
 
 /// Largest ConfigMap.
 const LARGEST: usize = 1 << 20;
-
-/// Whether a text is an RFC 1123 subdomain: labels of small letters, digits and `-`, with dots
-/// between them.
-pub(super) fn is_subdomain(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 253 && text.split('.').all(is_label)
-}
-
-fn is_label(text: &str) -> bool {
-    let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    !text.is_empty() && text.chars().all(inside) && !text.starts_with('-') && !text.ends_with('-')
-}
 
 fn check_head(fields: &yaml::Fields<'_>, kind: &str) -> Result<(), Refusal> {
     fields.need("apiVersion")?.one_of(&["v1"])?;

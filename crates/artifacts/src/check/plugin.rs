@@ -1,6 +1,7 @@
 //! The configuration of NVIDIA's device plugin for Kubernetes (k8s-device-plugin 0.20,
 //! `api/config/v1`), more strictly than it is: what the plugin takes and then ignores is refused.
 
+use super::names::is_subdomain;
 use crate::yaml::{Node, Refusal};
 
 /// The plugin refuses more MPS clients of one GPU.
@@ -151,7 +152,7 @@ fn check_resource(item: &Node<'_>, mps: bool) -> Result<String, Refusal> {
     if full.len() > LONGEST_NAME {
         return node.refuse(format!("the name {full} has {} characters; at most {LONGEST_NAME} are allowed", full.len()));
     }
-    if !super::kubernetes::is_subdomain(&full[PREFIX.len()..]) {
+    if !is_subdomain(&full[PREFIX.len()..]) {
         return node.refuse(format!("\"{name}\" is no name of a resource: small letters, digits, - and . only, beginning and ending with a letter or digit"));
     }
     let replicas = fields.need("replicas")?;

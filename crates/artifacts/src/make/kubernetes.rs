@@ -64,7 +64,7 @@ pub(super) fn pod(mode: Mode, options: &Options, resource: &str) -> Artifact {
         let volume = |name: &str, path: &str| map([("name", text(name)), ("hostPath", map([("path", text(path)), ("type", text("Directory"))]))]);
         spec.push(("volumes".to_owned(), list([volume("pipe", &pipe), volume("library", &library)])));
         comments.push("The daemon runs on the node; the pod needs its directory and the library, and no GPU of its own.");
-        comments.push("runAsUser must be the daemon's user, or root: another user's programs have an executor of their own.");
+        comments.push("Programs of one user share an executor; the daemon needs -M to serve several users at a time.");
     } else {
         container.push(("resources".to_owned(), map([("limits", map([(resource, number(1))]))])));
         comments.push(match mode {
