@@ -205,7 +205,7 @@ pub fn from_executor(bytes: &mut Bytes<'_>, sessions: &[u32], generation: u32) -
     let known = if sessions.is_empty() { &[1, 2][..] } else { sessions };
     let why = |bytes: &mut Bytes<'_>| bytes.text(&["", "", "it cannot be"]);
     match bytes.below(18) {
-        16 | 17 => FromExecutor::Released { error: why(bytes), status: Box::new(status(bytes, known)) },
+        16 | 17 => FromExecutor::Released { error: why(bytes), status: Box::new(status(bytes, known)), paused_us: bytes.long() },
         12 => FromExecutor::Serves { request: u64::from(bytes.mostly(&[1])), session: Box::new(config(bytes, known)) },
         13 => FromExecutor::ServesEnd { request: u64::from(bytes.mostly(&[1])) },
         14 => FromExecutor::Beat { lanes: vec![bytes.long(); bytes.below(3)] },

@@ -265,8 +265,8 @@ static void others(CUmodule module) {
     void **values = nullptr;
     must("cuLinkCreate_v2", 0u, options, values, &link);
     char object[] = "no object";
-    part("cuLinkAddData_v2", link, CU_JIT_INPUT_OBJECT, static_cast<void *>(object), sizeof object, "object", 0u, options, values);
-    part("cuLinkAddFile_v2", link, CU_JIT_INPUT_OBJECT, "/proc/self/comm", 0u, options, values);
+    part("cuLinkAddData_v2", link, CU_JIT_INPUT_NVVM, static_cast<void *>(object), sizeof object, "object", 0u, options, values);
+    part("cuLinkAddFile_v2", link, CU_JIT_INPUT_NVVM, "/proc/self/comm", 0u, options, values);
 
     CUtensorMap map;
     static float room[1024];

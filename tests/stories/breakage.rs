@@ -1,35 +1,15 @@
 //! A card that breaks as a whole at a fault, as real cards do (`sim:h200:card`): the culprit gets
 //! its error, and everybody else has the results of a run alone.
 
-use cumux_testkit::{Client, ClientBuilder, Node, Outcome};
+use cumux_testkit::{Client, Node, Outcome};
 use cumux_wire::message::{ClientStatus, Place};
+use std::time::{Duration, Instant};
 
 const CARD: &str = "sim:h200:card";
 
 /// A node on such a card. `seed` decides which faulting kernels look complete after all.
 fn card(seed: u32) -> Node {
     Node::with().device(CARD).env("CUMUX_SIM_FAULT_SEED", &seed.to_string()).env("CUMUX_FAULT_WAIT_MS", "60000").start()
-}
-
-/// Innocents, with work of all kinds: the first half steady, the second half mixed.
-fn innocents<'a>(node: &'a Node, rounds: &str) -> Vec<(&'static str, ClientBuilder<'a>)> {
-    let start = |name: &'static str, seed: &str| (name, node.test_client(name).args(&[rounds, seed]));
-    vec![start("busy", "0"), start("busy", "1"), start("mixed", "2"), start("mixed", "3")]
-}
-
-/// Starts them and waits until each is past its first round.
-fn started<'a>(node: &'a Node, rounds: &str) -> Vec<Client<'a>> {
-    let clients: Vec<Client<'a>> = innocents(node, rounds).into_iter().map(|(_, builder)| builder.start()).collect();
-    for client in &clients {
-        client.wait_for_line("ready");
-    }
-    clients
-}
-
-/// What they print when they are alone, on a card that never breaks.
-fn alone(rounds: &str) -> Vec<String> {
-    let node = Node::with().device("sim:h200").start();
-    innocents(&node, rounds).into_iter().map(|(_, builder)| builder.start().expect_ok()).collect()
 }
 
 fn expect_as_alone(clients: Vec<Client<'_>>, expected: &[String]) {
@@ -64,11 +44,11 @@ const KINDS: [(&str, &str); 5] = [
 
 #[test]
 fn a_fault_of_each_kind_is_its_makers_alone() {
-    let expected = alone("15");
+    let expected = Node::workers_alone(15, 4);
     for (seed, (kind, error)) in (0..).zip(KINDS) {
         let node = card(seed);
         let culprit = faulty(&node, kind);
-        let clients = started(&node, "15");
+        let clients = node.workers(15, 4);
         let pid = culprit.pid();
         let before = node.server();
         let outcome = expect_fault(culprit, error);
@@ -84,10 +64,10 @@ fn a_fault_of_each_kind_is_its_makers_alone() {
 
 #[test]
 fn several_faults_one_after_the_other() {
-    let expected = alone("40");
+    let expected = Node::workers_alone(40, 4);
     let node = card(7);
     let culprits: Vec<_> = KINDS[..4].iter().map(|(kind, error)| (faulty(&node, kind), *error)).collect();
-    let clients = started(&node, "40");
+    let clients = node.workers(40, 4);
     for (takeovers, (culprit, error)) in (1..).zip(culprits) {
         expect_fault(culprit, error);
         node.wait_for("the next executor with a standby", |node| {
@@ -99,10 +79,10 @@ fn several_faults_one_after_the_other() {
 
 #[test]
 fn several_faults_at_once() {
-    let expected = alone("25");
+    let expected = Node::workers_alone(25, 4);
     let node = card(3);
     let mut culprits: Vec<_> = KINDS.iter().map(|(kind, error)| (faulty(&node, kind), *error)).collect();
-    let clients = started(&node, "25");
+    let clients = node.workers(25, 4);
     for (culprit, _) in &mut culprits {
         culprit.tell("");
     }
@@ -113,13 +93,63 @@ fn several_faults_at_once() {
     expect_as_alone(clients, &expected);
 }
 
+/// Executors that know the clients: they serve, or could take over.
+fn ready_executors(node: &Node) -> Vec<u32> {
+    let is_executor = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().split('\0').nth(1) == Some("executor");
+    let has_a_ring = |pid: &u32| {
+        let links = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        links.into_iter().any(|link| link.to_string_lossy().starts_with("/memfd:cumux-ring"))
+    };
+    node.processes().into_iter().filter(|pid| is_executor(pid) && has_a_ring(pid)).collect()
+}
+
+/// Kills two executors so quickly one after the other that two are to stand by from then on.
+fn lose_two_executors(node: &Node) {
+    loop {
+        let before = node.server();
+        let begun = Instant::now();
+        for takeovers in before.takeovers..before.takeovers + 2 {
+            let active = |node: &Node| node.servers().into_iter().find(|server| server.state == "ACTIVE" && server.takeovers == takeovers);
+            node.kill(node.wait_for("an executor", active).executor);
+        }
+        node.wait_for("the second takeover", |node| node.servers().into_iter().find(|server| server.takeovers == before.takeovers + 2));
+        // On a busy machine they may have been further apart.
+        if begun.elapsed() < Duration::from_secs(3) {
+            return;
+        }
+    }
+}
+
+/// Faults that follow each other quickly meet a ready standby each.
+#[test]
+fn with_two_standbys_two_faults_in_a_row_meet_a_ready_one_each() {
+    let expected = Node::workers_alone(40, 2);
+    let node = Node::with().device(CARD).env("CUMUX_STANDBYS", "2").env("CUMUX_FAULT_WAIT_MS", "60000").start();
+    let mut idle = node.test_client("idle").start();
+    idle.wait_for_line("ready");
+    lose_two_executors(&node);
+    let culprits = [(faulty(&node, "store"), "cudaErrorIllegalAddress"), (faulty(&node, "trap"), "cudaErrorLaunchFailure")];
+    let clients = node.workers(40, 2);
+    let ready = node.wait_for("two that stand by", |node| Some(ready_executors(node)).filter(|executors| executors.len() >= 3));
+    let mut takeovers = node.server().takeovers;
+    for (culprit, error) in culprits {
+        expect_fault(culprit, error);
+        takeovers += 1;
+        let after = node.wait_for("the takeover", |node| node.servers().into_iter().find(|server| server.state == "ACTIVE" && server.takeovers == takeovers));
+        assert!(ready.contains(&after.executor), "it had been ready before the first fault: {} of {ready:?}", after.executor);
+    }
+    expect_as_alone(clients, &expected);
+    idle.tell("");
+    idle.wait_for_line("round 1 right");
+}
+
 #[test]
 fn a_fault_during_a_takeover() {
-    let expected = alone("25");
+    let expected = Node::workers_alone(25, 4);
     for seed in 0..2 {
         let node = card(seed);
         let mut culprits = [faulty(&node, "store"), faulty(&node, "trap")];
-        let clients = started(&node, "25");
+        let clients = node.workers(25, 4);
         let pid = node.server().executor;
         // The second comes while the first one's successor is on its way.
         for culprit in &mut culprits {
@@ -139,12 +169,12 @@ fn a_fault_during_a_takeover() {
 
 #[test]
 fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
-    let expected = alone("15");
+    let expected = Node::workers_alone(15, 4);
     let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "1500").env("CUMUX_LONG_KERNEL_MS", "600000").start();
     let culprit = faulty(&node, "store");
     let endless = node.client("long_kernel").start();
     endless.wait_for_line("kernel running");
-    let clients = started(&node, "15");
+    let clients = node.workers(15, 4);
     let pid = endless.pid();
     expect_fault(culprit, "cudaErrorIllegalAddress");
     let outcome = endless.wait();
@@ -158,13 +188,13 @@ fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
 /// it then may be told so (decision 0111), and nobody has wrong results.
 #[test]
 fn a_client_is_killed_in_the_middle_of_an_endless_kernel() {
-    let expected = alone("15");
+    let expected = Node::workers_alone(15, 4);
     let node = Node::with().device(CARD).env("CUMUX_DRAIN_SECONDS", "1").env("CUMUX_LONG_KERNEL_MS", "600000").start();
     let long = node.client("long_kernel").start();
     long.wait_for_line("kernel running");
     let mut idle = node.test_client("idle").start();
     idle.wait_for_line("ready");
-    let clients = started(&node, "15");
+    let clients = node.workers(15, 4);
     let pid = long.pid();
     long.kill();
     node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.state == "ACTIVE" && server.takeovers == 1));
@@ -192,7 +222,7 @@ fn apart(node: &Node, pid: u32) -> ClientStatus {
 /// When the kernel has ended its client comes back to them.
 #[test]
 fn a_kernel_that_does_not_end_keeps_its_executor_until_it_has_ended() {
-    let expected = alone("40");
+    let expected = Node::workers_alone(40, 4);
     let node = card(1);
     let mut held = node.test_client("held").start();
     held.wait_for_line("ready");
@@ -201,7 +231,7 @@ fn a_kernel_that_does_not_end_keeps_its_executor_until_it_has_ended() {
     let before = node.server();
     held.tell("hold");
     held.wait_for_line("round 1 running");
-    let clients = started(&node, "40");
+    let clients = node.workers(40, 4);
     let apart = apart(&node, held.pid());
     assert!(apart.executor == before.executor && apart.place_why.contains("its kernel d"), "{apart:?}");
     let server =

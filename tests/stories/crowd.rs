@@ -42,8 +42,8 @@ fn results_do_not_depend_on_the_neighbours() {
     }
 }
 
-/// Eight clients whose kernels print at once, beside two that never do: each gets its own lines, all
-/// of them, in their order. A real card has one buffer for the text of all.
+/// Eight clients whose kernels print at once, beside two that never do: each gets its own lines,
+/// all of them, in their order. A real card has one buffer for the text of all.
 #[test]
 fn what_kernels_print_belongs_to_their_client() {
     let node = Node::start();

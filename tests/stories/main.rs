@@ -11,6 +11,7 @@ mod cards;
 mod chaos;
 mod cli;
 mod commands;
+mod compilers;
 mod crowd;
 mod devices;
 mod doors;

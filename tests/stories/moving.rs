@@ -1,20 +1,10 @@
 //! A client goes from one executor to another while it works (`cumux move`): nothing is lost, and
 //! nothing is done twice. Whoever dies in the middle hurts nobody else.
 
-use cumux_testkit::{Client, Node, NodeBuilder};
+use cumux_testkit::{Client, Node, NodeBuilder, devices};
 use cumux_wire::message::{ClientStatus, Place};
 use std::process::{Child, Output};
 
-/// The software GPU as it is and as one that breaks like a card, or the device that
-/// `CUMUX_TEST_DEVICE` names.
-fn devices() -> Vec<String> {
-    match std::env::var("CUMUX_TEST_DEVICE") {
-        Ok(device) => vec![device],
-        Err(_) => vec!["sim:h200".into(), "sim:h200:card".into()],
-    }
-}
-
-/// Moves end when they can, however slow the machine is.
 /// On a busy machine a move may take long, and kernels may seem not to end.
 fn patient(device: &str) -> NodeBuilder {
     Node::with().device(device).env("CUMUX_MOVE_WAIT_MS", "60000").env("CUMUX_LONG_KERNEL_MS", "600000")
@@ -91,7 +81,8 @@ fn a_client_goes_there_and_back_with_all_that_it_has() {
             step(&mut client, 2 * turn + 3);
             node.wait_for("the end of its own executor", |node| own_executors(node).is_empty().then_some(()));
         }
-        assert_eq!(status(&node, client.pid()).kernels, 14, "{device}: counts go with it");
+        let now = status(&node, client.pid());
+        assert_eq!((now.kernels, now.moves, now.takeovers), (14, 6, 0), "{device}: counts go with it, and nobody has taken over");
         neighbour.tell("");
         neighbour.wait_for_line("round 1 right");
         assert_eq!(node.server().takeovers, 0, "{device}: nobody else has noticed");
@@ -99,22 +90,12 @@ fn a_client_goes_there_and_back_with_all_that_it_has() {
     }
 }
 
-/// Programs that work all the time and check their results.
-fn workers(node: &Node) -> Vec<Client<'_>> {
-    let jobs = [("busy", "0"), ("busy", "1"), ("mixed", "2"), ("mixed", "3")];
-    jobs.iter().map(|(name, seed)| node.test_client(name).args(&["150", seed]).start()).collect()
-}
-
 #[test]
 fn clients_that_work_all_the_time_are_moved_and_have_right_results() {
-    let node = Node::with().start();
-    let expected: Vec<String> = workers(&node).into_iter().map(Client::expect_ok).collect();
+    let expected = Node::workers_alone(150, 4);
     for device in &devices() {
         let node = patient(device).start();
-        let clients = workers(&node);
-        for client in &clients {
-            client.wait_for_line("ready");
-        }
+        let clients = node.workers(150, 4);
         let mut moves = 0;
         for place in ["--own", "--back", "--own"] {
             for client in &clients {
@@ -171,6 +152,22 @@ fn what_cannot_be_moved_is_refused_with_a_sentence() {
     let client = idle(&node);
     let output = move_client(&node, client.pid(), "--own");
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("DEFAULT compute mode"), "{output:?}");
+}
+
+#[test]
+fn an_order_that_is_overtaken_is_not_told_of_success() {
+    let node = patient("sim:h200").start();
+    let (mut client, first) = in_the_middle(&node);
+    let second = move_client(&node, client.pid(), "--back");
+    expect_moved(&node, &second);
+    let output = first.wait_with_output().expect("cumux ends");
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && why.contains("a later order has overtaken this one"), "{output:?}");
+    client.tell("go");
+    client.wait_for_line("round 2 right");
+    node.wait_for("it with the others", |node| node.client_status(client.pid()).filter(|status| status.place == Place::Shared));
+    step(&mut client, 3);
+    client.expect_ok();
 }
 
 #[test]

@@ -137,21 +137,53 @@ fn a_fault_is_told_after_a_takeover_too() {
 // ---- relocatable device code
 
 #[test]
-fn device_code_that_nobody_links_is_called_so() {
-    for (program, parts) in [("relocatable", "(1 part: compute_75)"), ("relocatable_linked", "nvcc has linked it for sm_90 alone")] {
+fn relocatable_device_code_is_linked_when_the_program_starts() {
+    let output = run(&test_program("separate"), &[]).output().unwrap();
+    assert_eq!((out(&output).as_str(), told(&output)), ("OK\n", Vec::<String>::new()), "{output:?}");
+    // Whether the compiler has linked it for another device or for none.
+    for program in ["relocatable", "relocatable_linked"] {
         let output = run(&test_program(program), &[]).output().unwrap();
-        assert_eq!(out(&output), "launch: cudaErrorNoKernelImageForDevice\n", "{program}");
-        let [line] = told(&output).try_into().expect("one line");
-        assert!(line.contains("nvcc -rdc=true") && line.contains("linked on the device's side") && line.contains(parts), "{line}");
-        assert!(line.contains("build it without -rdc=true") && !line.contains("compute_75,code") && !line.contains("dynamic"), "{line}");
+        assert_eq!((out(&output).as_str(), told(&output)), ("launch: cudaSuccess\n", Vec::<String>::new()), "{program}");
     }
-    let output = run(&test_program("nested"), &[]).output().unwrap();
+}
+
+#[test]
+fn relocatable_device_code_without_ptx_says_how_to_build_it() {
+    let output = run(&test_program("relocatable_machine"), &[]).output().unwrap();
+    assert_eq!(out(&output), "launch: cudaErrorNoKernelImageForDevice\n");
     let [line] = told(&output).try_into().expect("one line");
-    assert!(line.contains("dynamic parallelism, cudaLaunchDevice"), "{line}");
+    assert!(line.contains("nvcc -rdc=true") && line.contains("(1 part: sm_90)") && line.contains("not all of it is there as PTX"), "{line}");
+    assert!(line.contains("nvcc has linked it for sm_90 alone") && line.contains("-rdc=true -gencode arch=compute_75,code=compute_75"), "{line}");
+    // Kernels that start kernels are refused when they are launched.
+    let output = run(&test_program("nested"), &[]).output().unwrap();
+    assert_eq!(out(&output), "launch: cudaErrorNotSupported\n");
+    let lines = told(&output);
+    assert!(lines.iter().any(|line| line.contains("kernels that start kernels (dynamic parallelism)")), "{lines:?}");
     // Without relocatable code the usual advice is the right one.
     let output = run(&test_program("machine_code"), &[]).output().unwrap();
     let [line] = told(&output).try_into().expect("one line");
     assert!(line.contains("only machine code for sm_90") && line.contains("arch=compute_75,code=compute_75") && !line.contains("rdc"), "{line}");
+}
+
+#[test]
+fn device_code_is_linked_while_a_program_runs() {
+    let output = run(&test_program("linking"), &[]).output().unwrap();
+    let said = out(&output);
+    let line = |what: &str| said.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("no line about {what}: {output:?}")).to_owned();
+    // (steps[1] + hidden of the caller) * 7 + hidden of the weigher + the strong total
+    let value = (20 + 3) * 7 + 100 + 1000;
+    assert_eq!((line("module"), line("library"), line("object")), (format!("module: {value}"), format!("library: {value}"), "object: 42".to_owned()));
+    assert_eq!(line("linked"), "linked: CUDA_SUCCESS, 0 bytes: ");
+    let text = "error   : Undefined reference to 'weigh' in 'caller.ptx'";
+    assert_eq!(line("undefined"), format!("undefined: CUDA_ERROR_NO_BINARY_FOR_GPU, {} bytes: {text}", text.len()));
+    let text = "error   : Multiple definition of 'helper' in 'two.ptx', first defined in 'one.ptx'";
+    assert_eq!(line("twice"), format!("twice: CUDA_ERROR_NO_BINARY_FOR_GPU, {} bytes: {text}", text.len()));
+    assert!(
+        line("no PTX").starts_with("no PTX: CUDA_ERROR_INVALID_PTX") && line("no PTX").contains("bad.ptx, line 6") && line("no PTX").contains("frobnicate"),
+        "{said}"
+    );
+    assert!(line("LTO").starts_with("LTO: CUDA_ERROR_NOT_SUPPORTED"), "{said}");
+    assert!(told(&output).iter().any(|line| line.contains("device code was not linked") && line.contains("'weigh'")), "{output:?}");
 }
 
 // ---- the doctor
@@ -177,16 +209,20 @@ fn the_doctor_looks_into_a_program_s_images() {
 
     let (outcome, text) = diagnosis(&test_program("machine_code"), "sim:h200");
     assert!(outcome == "problem" && text.contains("nothing of it runs") && text.contains("only machine code for sm_90"), "{text}");
-    for program in ["relocatable", "relocatable_linked"] {
+    for (program, kernels) in [("relocatable", "1 kernel"), ("relocatable_linked", "1 kernel"), ("separate", "2 kernels")] {
         let (outcome, text) = diagnosis(&test_program(program), "sim:h200");
-        assert!(outcome == "problem" && text.contains("nvcc -rdc=true") && !text.contains("dynamic"), "{text}");
+        assert!(outcome == "ok" && text.contains("nvcc -rdc=true and linked from") && text.contains(&format!("{kernels} for sim:h200")), "{text}");
     }
+    let (outcome, text) = diagnosis(&test_program("relocatable_linked"), "sim:t4");
+    assert!(outcome == "problem" && text.contains("(1 part: compute_90, sm_90)") && text.contains("this device takes none of its PTX"), "{text}");
+    let (outcome, text) = diagnosis(&test_program("relocatable_machine"), "sim:h200");
+    assert!(outcome == "problem" && text.contains("not all of it is there as PTX") && text.contains("-rdc=true -gencode arch=compute_75"), "{text}");
     let (outcome, text) = diagnosis(&test_program("nested"), "sim:h200");
     assert!(outcome == "problem" && text.contains("dynamic parallelism"), "{text}");
 
     // As a page, with the exit status that says that something stands in the way.
     let node = Node::start();
-    let output = node.cumux(&["doctor", test_program("relocatable").to_str().unwrap()]).output().unwrap();
+    let output = node.cumux(&["doctor", test_program("relocatable_machine").to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(
         out(&output).contains("PROBLEM  device code") && out(&output).contains("-rdc=true") && !out(&output).contains("Nothing stands"),

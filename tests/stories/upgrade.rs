@@ -1,21 +1,11 @@
 //! `cumux upgrade`: all processes are replaced by those of another program while clients work.
 
-use cumux_testkit::{Client, Node, cumux};
+use cumux_testkit::{Node, cumux, devices};
 use cumux_wire::message::{Place, ServerStatus};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-
-/// Programs that work all the time and check their results.
-fn workers(node: &Node) -> Vec<Client<'_>> {
-    let jobs = [("busy", "0"), ("mixed", "1"), ("busy", "2"), ("mixed", "3"), ("busy", "4"), ("mixed", "5"), ("busy", "6"), ("mixed", "7")];
-    let clients: Vec<Client<'_>> = jobs.iter().map(|(name, seed)| node.test_client(name).args(&["80", seed]).start()).collect();
-    for client in &clients {
-        client.wait_for_line("ready");
-    }
-    clients
-}
 
 /// A copy of our program, as a newer version would be installed.
 fn another_program(node: &Node) -> PathBuf {
@@ -55,19 +45,12 @@ fn expect_upgraded(node: &Node, before: &ServerStatus, program: &Path) -> Server
 
 #[test]
 fn eight_clients_work_while_everything_is_replaced() {
-    let devices = match std::env::var("CUMUX_TEST_DEVICE") {
-        Ok(device) => vec![device],
-        Err(_) => vec!["sim:h200".into(), "sim:h200:card".into()],
-    };
-    let expected: Vec<String> = {
-        let node = Node::with().start();
-        workers(&node).into_iter().map(Client::expect_ok).collect()
-    };
-    for device in &devices {
+    let expected = Node::workers_alone(80, 8);
+    for device in &devices() {
         let node = Node::with().device(device).env("CUMUX_UPGRADE_WAIT_MS", "90000").start();
         let mut own = node.test_client("held").env("CUMUX_ISOLATION", "own").start();
         own.wait_for_line("ready");
-        let clients = workers(&node);
+        let clients = node.workers(80, 8);
         let before = node.server();
         let program = another_program(&node);
         let old = node.client_status(own.pid()).expect("a client").executor;
@@ -120,6 +103,36 @@ fn a_client_whose_kernel_does_not_end_stays_and_leaves_later() {
     held.wait_for_line("round 2 right");
     held.expect_ok();
     idle.expect_ok();
+}
+
+/// As the story before, for a client in an executor of its own: also the next server knows that this
+/// is one of the program before.
+#[test]
+fn a_client_with_an_executor_of_its_own_leaves_the_old_one_later() {
+    let node = Node::with().env("CUMUX_UPGRADE_WAIT_MS", "1500").start();
+    let mut held = node.test_client("held").env("CUMUX_ISOLATION", "own").start();
+    held.wait_for_line("ready");
+    let before = node.server();
+    let old = node.client_status(held.pid()).expect("a client").executor;
+    held.tell("hold");
+    held.wait_for_line("round 1 running");
+    let program = another_program(&node);
+    let output = upgrade(&node, &program);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains(&format!("client {} stays in its old executor", held.pid())), "{output:?}\n{}", node.logs());
+    let now = node.wait_for("it in the list", |node| node.client_status(held.pid()).filter(|status| status.place == Place::Own));
+    assert!(now.executor == old && now.place_why.contains("of an earlier program"), "{now:?}");
+    held.tell("go");
+    held.wait_for_line("round 1 right");
+    let now =
+        node.wait_for("it in another executor", |node| node.client_status(held.pid()).filter(|status| status.place == Place::Own && status.executor != old));
+    assert_eq!(fs::read_link(format!("/proc/{}/exe", now.executor)).expect("a process of ours"), program.canonicalize().expect("it is there"));
+    assert_eq!((now.place_why.as_str(), now.moves), ("CUMUX_ISOLATION=own", 1));
+    node.wait_for("the end of the old executor", |node| (!node.owns(old)).then_some(()));
+    expect_upgraded(&node, &before, &program);
+    held.tell("step");
+    held.wait_for_line("round 2 right");
+    held.expect_ok();
 }
 
 #[test]

@@ -1,5 +1,10 @@
 //! cargo-deny: may we ship what we link? Licences, sources and bans are always checked; advisories
 //! if their database can be fetched.
+//!
+//! To build cargo-deny takes longer than to run the suite, and its answer follows from three
+//! things: the locked dependencies, the rules, its version. So the hash of the three for which it
+//! last passed is kept in `deny.checked`, beside the rules, and CI runs it only when they have
+//! changed.
 
 use crate::process::run;
 use crate::tools::{Tool, text};
@@ -9,14 +14,39 @@ use std::process::Command;
 
 const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
 
-/// Checks the workspace against deny.toml. (The fuzz targets are a workspace of their own that
-/// ships nothing.)
+/// What was checked last.
+const CHECKED: &str = "deny.checked";
+
+/// Checks the workspace unless nothing has changed since it last passed.
+pub fn check_if_changed(root: &Path) -> anyhow::Result<()> {
+    let checked = std::fs::read_to_string(root.join(CHECKED)).unwrap_or_default();
+    if checked == describe_inputs(root)? {
+        println!("cargo-deny: dependencies and rules are those that passed ({CHECKED}); advisories were not asked for anew");
+        return Ok(());
+    }
+    check(root)
+}
+
+/// The hash of what cargo-deny's answer follows from, as it stands in the file.
+fn describe_inputs(root: &Path) -> anyhow::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    for name in ["Cargo.lock", "deny.toml"] {
+        let bytes = std::fs::read(root.join(name)).with_context(|| format!("cannot read {name}"))?;
+        hasher.update(&(bytes.len() as u64).to_le_bytes()).update(&bytes);
+    }
+    Ok(format!("{} {}\n{} of Cargo.lock and deny.toml\n", CARGO_DENY.name, CARGO_DENY.version, hasher.finalize().to_hex()))
+}
+
+/// Checks the workspace against deny.toml, and notes that it has passed. (The fuzz targets are a
+/// workspace of their own that ships nothing.)
 pub fn check(root: &Path) -> anyhow::Result<()> {
+    let inputs = describe_inputs(root)?;
     let tool = CARGO_DENY.find(root)?;
     let mut command = deny(root, &tool);
     command.args(["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]);
     run(command, "see deny.toml")?;
-    advisories(root, &tool)
+    advisories(root, &tool)?;
+    std::fs::write(root.join(CHECKED), inputs).with_context(|| format!("cannot write {CHECKED}"))
 }
 
 /// Checks for known vulnerabilities and yanked crates. The database comes over the network: without

@@ -72,6 +72,8 @@ fn compile(cuda: &Cuda, job: &Job) -> anyhow::Result<()> {
     let fresh = job.target.with_extension("new");
     let mut command = Command::new(cuda.bin().join("nvcc"));
     command.args(FLAGS).args(own_flags(&job.source)?).arg("-o").arg(&fresh).arg(&job.source).arg("-L").arg(cuda.lib());
+    // A source's own flags may name a second source beside it.
+    command.current_dir(job.source.parent().unwrap_or(Path::new(".")));
     let output = command.output().context("cannot start nvcc")?;
     if !output.status.success() {
         bail!("{} does not build:\n{}{}", job.source.display(), String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -56,7 +56,11 @@ enum Task {
     Rooms,
     /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed
     /// into target/tools if missing
-    Deny,
+    Deny {
+        /// Only if dependencies or rules have changed since the check last passed
+        #[arg(long)]
+        if_changed: bool,
+    },
     /// Fuzzes all targets of fuzz/ in turn, with inputs kept from run to run; fails if one finds
     /// something
     Fuzz {
@@ -100,7 +104,8 @@ fn main() -> anyhow::Result<()> {
         Task::Lint => suite::lint(&root),
         Task::Layers => layers::check(&root),
         Task::Rooms => rooms::check(&root),
-        Task::Deny => deny::check(&root),
+        Task::Deny { if_changed: true } => deny::check_if_changed(&root),
+        Task::Deny { if_changed: false } => deny::check(&root),
         Task::Fuzz { pack: Some(file), .. } => fuzz::pack::pack(&root, &file),
         Task::Fuzz { minutes, targets, .. } => fuzz::run(&root, minutes.unwrap_or_default(), &targets),
         Task::Mutants { crates } => mutants::check(&root, &crates),

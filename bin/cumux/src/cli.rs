@@ -119,7 +119,7 @@ pub enum Command {
     /// Writes what an administrator applies for a way of sharing: scripts, systemd units,
     /// configurations for Kubernetes, mig-parted and Slurm; or checks such files
     Artifacts(ArtifactArguments),
-    /// Copies cumux and its libcuda.so.1 to a folder of programs
+    /// Copies cumux and its libraries to a folder of programs
     Install {
         #[arg(long)]
         prefix: PathBuf,

@@ -93,13 +93,17 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
 /// The devices for a program started here: the wished one, those of the daemon, else what
 /// `cumux run` would use.
 fn chosen_device() -> Vec<DeviceName> {
-    let mut served = daemon::devices();
-    served.dedup();
-    let named: Vec<DeviceName> = served.iter().filter_map(|name| DeviceName::parse(name).ok()).collect();
+    let mut named = served_devices();
+    named.dedup();
     match named.is_empty() {
         true => device::with_fallback(None).map_or_else(|_| vec![device::software()], |(devices, _)| devices),
         false => named,
     }
+}
+
+/// The devices of this shell's daemon; none without a daemon, or while it knows none.
+pub fn served_devices() -> Vec<DeviceName> {
+    daemon::devices().iter().filter_map(|name| DeviceName::parse(name).ok()).collect()
 }
 
 fn page(findings: &[Finding]) -> String {

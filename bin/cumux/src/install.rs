@@ -15,10 +15,12 @@ const DROP_IN: [&str; 2] = ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"]
 /// Installs and returns the exit status.
 pub fn main(prefix: &Path, drop_in: bool) -> anyhow::Result<u8> {
     let program = std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?;
-    let library = library::folder()?.join(library::LIBRARY);
-    let library = fs::read(&library).with_context(|| format!("cannot read {}", library.display()))?;
+    let folder = library::folder()?;
+    let read = |name: &str| fs::read(folder.join(name)).with_context(|| format!("cannot read {}", folder.join(name).display()));
+    let (library, compilers) = (read(library::LIBRARY)?, read(library::COMPILERS)?);
     let program = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
     let mut files = vec![("bin/cumux".to_owned(), program, 0o755), ("lib/cumux/libcuda.so.1".to_owned(), library, 0o755)];
+    files.push((format!("lib/cumux/{}", library::COMPILERS), compilers, 0o755));
     files.extend(cli::man_pages()?.into_iter().map(|(name, page)| (format!("share/man/man1/{name}"), page, 0o644)));
     for (path, shell) in [
         ("share/bash-completion/completions/cumux", clap_complete::Shell::Bash),

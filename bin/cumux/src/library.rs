@@ -1,14 +1,23 @@
-//! Where our `libcuda.so.1` is: beside an installed program, or in the build folder of a checkout.
+//! Where our libraries are: beside an installed program, or in the build folder of a checkout.
 
 use crate::say;
 use anyhow::{Context as _, bail};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub const LIBRARY: &str = "libcuda.so.1";
 pub const VARIABLE: &str = "LD_LIBRARY_PATH";
+
+/// What makes run-time compilers make PTX, for programs on software GPUs alone.
+pub const COMPILERS: &str = "libcumux_compilers.so";
+const PRELOAD: &str = "LD_PRELOAD";
+/// The folder in which CuPy keeps what it has compiled.
+const CUPY_CACHE: &str = "CUPY_CACHE_DIR";
+/// What CuPy uses in place of kernels that it compiles itself.
+const CUPY_ACCELERATORS: &str = "CUPY_ACCELERATORS";
 
 /// The checkout from which this program was built, if it is still there.
 pub fn checkout() -> Option<PathBuf> {
@@ -51,32 +60,38 @@ pub fn folder() -> anyhow::Result<PathBuf> {
 
 /// A build folder holds the library as `libcuda.so`; programs look for `libcuda.so.1`.
 fn of_build(profile: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let folder = profile.join("cumux-lib");
+    let found = link_into(&folder, profile, "libcuda.so", LIBRARY)? && link_into(&folder, profile, COMPILERS, COMPILERS)?;
+    Ok(found.then_some(folder))
+}
+
+/// Makes a link to a built library; `false` if it is not built.
+fn link_into(folder: &Path, profile: &Path, built: &str, name: &str) -> anyhow::Result<bool> {
     // The library in deps is rebuilt with every build of this program; the other only when the
     // library itself is built.
-    let candidates = ["deps/libcuda.so", "libcuda.so"];
-    let newest = candidates.iter().filter_map(|name| Some((fs::metadata(profile.join(name)).and_then(|m| m.modified()).ok()?, *name))).max();
-    let Some((_, name)) = newest else { return Ok(None) };
-    let folder = profile.join("cumux-lib");
-    let link = folder.join(LIBRARY);
-    let target = Path::new("..").join(name);
+    let candidates = [format!("deps/{built}"), built.to_owned()];
+    let newest = candidates.iter().filter_map(|name| Some((fs::metadata(profile.join(name)).and_then(|m| m.modified()).ok()?, name))).max();
+    let Some((_, newest)) = newest else { return Ok(false) };
+    let link = folder.join(name);
+    let target = Path::new("..").join(newest);
     if fs::read_link(&link).ok().as_deref() == Some(&target) {
-        return Ok(Some(folder));
+        return Ok(true);
     }
     let make = || -> std::io::Result<()> {
-        fs::create_dir_all(&folder)?;
+        fs::create_dir_all(folder)?;
         // Made beside its place and moved there: another cumux may do the same at the same time.
-        let fresh = folder.join(format!("{LIBRARY}.{}", std::process::id()));
+        let fresh = folder.join(format!("{name}.{}", std::process::id()));
         std::os::unix::fs::symlink(&target, &fresh)?;
         fs::rename(&fresh, &link)
     };
     make().with_context(|| format!("cannot make {}", link.display()))?;
-    Ok(Some(folder))
+    Ok(true)
 }
 
 fn build(root: &Path, target: &Path, profile: &Path) -> anyhow::Result<()> {
     say::complain(format_args!("cumux: building {LIBRARY} (once) …"));
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(["build", "--quiet", "--package", "cumux-shim"]).arg("--target-dir").arg(target);
+    command.current_dir(root).args(["build", "--quiet", "--package", "cumux-shim", "--package", "cumux-compilers"]).arg("--target-dir").arg(target);
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
     }
@@ -95,6 +110,42 @@ pub fn path_with(folder: &Path) -> OsString {
         path.push(old);
     }
     path
+}
+
+/// What a program needs in its environment for the compilers that it uses while it runs. On
+/// software GPUs they have to make PTX; elsewhere nothing of ours stays in the environment, though the program that starts this one may have run on a software GPU.
+pub fn compilers_environment(folder: &Path, software: bool) -> Vec<(&'static str, OsString)> {
+    let file = folder.join(COMPILERS);
+    let mut list: Vec<OsString> = preloaded(std::env::var_os(PRELOAD).as_deref());
+    let was = list.len();
+    list.retain(|entry| Path::new(entry).file_name() != Some(OsStr::new(COMPILERS)));
+    let mut changes = Vec::new();
+    // The variable has no way to write a blank or a colon.
+    let can_be_named = !file.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\t' | b'\n'));
+    let is_off = std::env::var_os("CUMUX_COMPILERS").is_some_and(|value| value == "0" || value == "off");
+    let used = software && can_be_named && !is_off && file.exists();
+    if used {
+        list.insert(0, file.into_os_string());
+    }
+    if used || list.len() != was {
+        changes.push((PRELOAD, list.join(OsStr::new(":"))));
+    }
+    // What CuPy keeps under the name of machine code would be PTX, and what it kept before on a
+    // card would be none.
+    if let (true, None, Some(home)) = (used, std::env::var_os(CUPY_CACHE), std::env::var_os("HOME").filter(|home| !home.is_empty())) {
+        changes.push((CUPY_CACHE, Path::new(&home).join(".cupy/kernel_cache_cumux").into_os_string()));
+    }
+    // By default CuPy sums and scans with kernels that are machine code, and does not look whether
+    // they have run: the results would be wrong. Without them it compiles kernels of its own.
+    if used && std::env::var_os(CUPY_ACCELERATORS).is_none() {
+        changes.push((CUPY_ACCELERATORS, OsString::new()));
+    }
+    changes
+}
+
+fn preloaded(value: Option<&OsStr>) -> Vec<OsString> {
+    let bytes = value.map(OsStr::as_bytes).unwrap_or_default();
+    bytes.split(|byte| matches!(byte, b' ' | b':')).filter(|part| !part.is_empty()).map(|part| OsStr::from_bytes(part).to_owned()).collect()
 }
 
 /// Whether a file is a `libcuda.so.1` of ours: it carries our name.

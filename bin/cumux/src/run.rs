@@ -1,7 +1,8 @@
 //! `cumux run -- CMD…`: runs a program with our `libcuda.so.1` first in its library path, and with
 //! a daemon. Its exit status becomes ours.
 
-use crate::device::with_fallback;
+use crate::device::{DeviceName, with_fallback};
+use crate::doctor;
 use crate::error::CannotRun;
 use crate::library;
 use crate::private::PrivateDaemon;
@@ -27,9 +28,11 @@ const VERBOSE: &str = "CUMUX_VERBOSE";
 pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     let (program, arguments) = command.split_first().context("no program to run")?;
     let library = library::folder()?;
-    let daemon = private_daemon(device)?;
+    let (daemon, devices) = private_daemon(device)?;
     let mut child = Command::new(program);
     child.args(arguments).env(library::VARIABLE, library::path_with(&library));
+    let software = !devices.is_empty() && devices.iter().all(|device| matches!(device, DeviceName::Sim(_)));
+    child.envs(library::compilers_environment(&library, software));
     // A user who starts a program by hand wants to know why something fails. The library itself
     // reads CUMUX_QUIET.
     if std::env::var_os(VERBOSE).is_none() {
@@ -45,12 +48,12 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
 }
 
 /// A private daemon, unless a trusted daemon already serves the pipe directory and no particular
-/// device is wished.
-fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>> {
+/// device is wished; and the devices of the one that will serve.
+fn private_daemon(device: Option<&str>) -> anyhow::Result<(Option<PrivateDaemon>, Vec<DeviceName>)> {
     let directory = PipeDirectory::at(&pipe_directory());
     if device.is_none() {
         match Connection::connect(&directory.cumux()) {
-            Ok(_) => return Ok(None),
+            Ok(_) => return Ok((None, doctor::served_devices())),
             // Reported, because the user may have expected that daemon to serve.
             Err(LinkError::Foreign(stranger)) => {
                 let (path, uid) = (&stranger.path, stranger.uid);
@@ -63,7 +66,7 @@ fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>>
     if let Some(notice) = notice {
         say::complain(format_args!("cumux: {notice}"));
     }
-    PrivateDaemon::start(&devices).map(Some)
+    Ok((Some(PrivateDaemon::start(&devices)?), devices))
 }
 
 /// Runs the program and forwards signals to it.

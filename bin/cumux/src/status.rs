@@ -72,10 +72,11 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
         "held",
         "stalls",
         "takeovers",
+        "moves",
         "executor",
         "fault",
     ]);
-    for column in 3..16 {
+    for column in 3..17 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -100,6 +101,7 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
             times(client.held, client.held_ns),
             times(client.stalls + client.quiets, client.stall_ns.saturating_add(client.quiet_ns)),
             client.takeovers.to_string(),
+            client.moves.to_string(),
             if client.state == "running" { place(client) } else { "-".to_owned() },
             client.fault.clone(),
         ]);

@@ -8,6 +8,7 @@ use crate::registry::{Event, Server};
 use crate::report::{self, PsLine};
 use crate::settings::{Isolation, MemoryLimit, Percentage, names};
 use crate::upgrade;
+use cumux_link::waits::Waits;
 use cumux_wire::message::{FromServer, ServerStatus, ToServer};
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,8 +142,6 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
     }
 }
 
-/// How long a move may take: an executor may have to be started, and a client's work to end.
-const LONGEST_MOVE: Duration = Duration::from_secs(40);
 const LIMIT_FORM: &str = "<device> and an integer with G or M, as in 0 2G";
 const PARTITION_USAGE: &str = "It is written: sm_partition add <device UUID> <chunks>, or sm_partition rm <device UUID>/<partition ID>\n";
 
@@ -276,11 +275,12 @@ fn move_client(daemon: &Daemon, client: u32, place: &str) -> String {
     let Some(place) = Isolation::parse(place) else { return error(format!("\"{place}\" is no place for a client: write own or shared")) };
     let mut last = format!("process {client} is no client of any server here; `cumux status` lists them");
     for server in servers(daemon) {
-        match daemon.ask_within(server, LONGEST_MOVE, |request| ToServer::Move { request, pid: client, own: place == Isolation::Own }) {
+        let wait = Waits::from_environment().answer_to_move();
+        match daemon.ask_within(server, wait, |request| ToServer::Move { request, pid: client, own: place == Isolation::Own }) {
             Some(FromServer::Moved { executor, error, .. }) if error.is_empty() => return line(serde_json::json!({ "executor": executor })),
             Some(FromServer::Moved { found: false, .. }) => {}
             Some(FromServer::Moved { error: why, .. }) => return error(format!("client {client} was not moved: {why}")),
-            _ => last = format!("server {server} does not answer"),
+            _ => last = format!("{}. The move may still be under way: `cumux status` shows where client {client} is", daemon.silence_of(server, wait)),
         }
     }
     error(last)

@@ -96,7 +96,8 @@ impl Frontend {
     pub fn ask(&mut self, command: &str) -> Result<(String, u8), FrontendError> {
         let line: String = command.chars().filter(|c| *c != '\n').collect();
         self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(|_| FrontendError::Broken)?;
-        let patient = ["quit", "start_server"].contains(&line.split_whitespace().next().unwrap_or_default());
+        // The daemon knows how long these may take, and answers then.
+        let patient = ["quit", "start_server", "move_client", "upgrade"].contains(&line.split_whitespace().next().unwrap_or_default());
         let (mut text, mut status) = (Vec::new(), [0]);
         self.in_time(patient, |stream| stream.read_until(END, &mut text).map(|_| ()))?;
         if text.pop() != Some(END) {

@@ -101,6 +101,15 @@ impl Daemon {
         }
     }
 
+    /// Why a server has not answered a question within this time.
+    pub(crate) fn silence_of(&self, server: u32, wait: Duration) -> String {
+        if self.core().links.contains_key(&server) {
+            format!("server {server} has not answered within {} s", wait.as_secs())
+        } else {
+            format!("server {server} has gone before it answered")
+        }
+    }
+
     /// Sends a numbered message to a server; no thread waits for the answer.
     pub(crate) fn tell(&self, server: u32, message: impl FnOnce(u64) -> ToServer) {
         let mut core = self.core();

@@ -3,6 +3,7 @@
 
 use crate::daemon::Daemon;
 use cumux_link::folder::Rule;
+use cumux_link::waits::Waits;
 use cumux_link::{Folder, Process};
 use cumux_wire::VERSION;
 use cumux_wire::message::{FromServer, ToServer};
@@ -19,10 +20,6 @@ use std::time::{Duration, Instant};
 pub const WORD: &str = "wire-version";
 /// How long it may take to say so.
 const LOOK: Duration = Duration::from_secs(20);
-/// How long a server may take to replace its processes.
-const SERVER: Duration = Duration::from_secs(60);
-/// How long the next server may take to come up.
-const NEXT: Duration = Duration::from_secs(30);
 /// Bytes of the longest version that is read.
 const LONGEST_VERSION: u64 = 64;
 
@@ -41,31 +38,44 @@ fn upgrade(daemon: &Arc<Daemon>, program: &Path) -> Result<serde_json::Value, St
     let upgraded = upgrade_servers(daemon, program);
     match &upgraded {
         Ok(_) => daemon.note(&format!("Servers are started from {} from now on", program.display())),
-        Err(_) => drop(daemon.options.program.replace(earlier)),
+        Err(_) => {
+            daemon.options.program.replace(earlier);
+            daemon.note("The upgrade has not come to its end: servers are started from the program before");
+        }
     }
     upgraded
 }
 
 fn upgrade_servers(daemon: &Arc<Daemon>, program: &Path) -> Result<serde_json::Value, String> {
     let servers: Vec<(u32, u32)> = daemon.registry(|registry| registry.servers().iter().filter(|s| s.is_ready()).map(|s| (s.pid, s.uid)).collect());
-    let mut done = Vec::new();
+    let waits = Waits::from_environment();
+    let mut done: Vec<serde_json::Value> = Vec::new();
     for (server, uid) in servers {
         let question = |request| ToServer::Upgrade { request, program: program.to_string_lossy().into_owned() };
-        let staying = match daemon.ask_within(server, SERVER, question) {
+        let staying = match daemon.ask_within(server, waits.answer_to_upgrade(), question) {
             Some(FromServer::Upgraded { staying, error, .. }) if error.is_empty() => staying,
-            Some(FromServer::Upgraded { error, .. }) => return Err(format!("server {server} of user {uid} was not replaced: {error}")),
-            _ => return Err(format!("server {server} of user {uid} does not answer; server.log has what it did last")),
+            Some(FromServer::Upgraded { error, .. }) => return Err(format!("server {server} of user {uid} was not replaced: {error}{}", others(&done))),
+            _ => {
+                let silence = daemon.silence_of(server, waits.answer_to_upgrade());
+                return Err(format!("of user {uid}, {silence}; server.log has what it did last. Clients go on meanwhile{}", others(&done)));
+            }
         };
-        let now = next_server(daemon, server, uid)?;
+        let now = next_server(daemon, server, uid, waits.next_server()).map_err(|error| error + &others(&done))?;
         let staying: Vec<serde_json::Value> = staying.into_iter().map(|(pid, why)| serde_json::json!({ "client": pid, "why": why })).collect();
         done.push(serde_json::json!({ "uid": uid, "before": server, "now": now, "staying": staying }));
     }
     Ok(serde_json::json!({ "servers": done, "daemon": std::process::id() }))
 }
 
+/// What was done before something failed, as the end of a sentence.
+fn others(done: &[serde_json::Value]) -> String {
+    let users: Vec<String> = done.iter().map(|server| server["uid"].to_string()).collect();
+    if users.is_empty() { String::new() } else { format!(". The servers of users {} were replaced before that", users.join(", ")) }
+}
+
 /// The server that goes on with the clients of one that has handed over.
-fn next_server(daemon: &Daemon, before: u32, uid: u32) -> Result<u32, String> {
-    let until = Instant::now() + NEXT;
+fn next_server(daemon: &Daemon, before: u32, uid: u32, wait: Duration) -> Result<u32, String> {
+    let until = Instant::now() + wait;
     loop {
         let ready = daemon.registry(|registry| registry.servers().iter().find(|s| s.uid == uid && s.pid != before && s.is_ready()).map(|s| s.pid));
         match ready {
@@ -73,7 +83,7 @@ fn next_server(daemon: &Daemon, before: u32, uid: u32) -> Result<u32, String> {
             None if Instant::now() >= until => {
                 return Err(format!(
                     "the next server of user {uid} does not come up within {} s; server.log says why. Clients go on meanwhile",
-                    NEXT.as_secs()
+                    wait.as_secs()
                 ));
             }
             None => thread::sleep(Duration::from_millis(20)),

@@ -6,7 +6,8 @@
 #![expect(clippy::disallowed_types, reason = "threads of the benchmark tell each other how far they are")]
 
 use cumux_device::{
-    Channel, ClientId, ClientSpec, Clients, Device, DeviceError, GlobalsAllocator, Kernel, Launch, Memory, Modules, Outcome, Queues, Sink, StreamId, Work,
+    Channel, ClientId, ClientSpec, Clients, Device, DeviceError, GlobalsAllocator, Image, Kernel, Launch, Memory, Modules, Outcome, Queues, Sink, StreamId,
+    Work,
 };
 use cumux_device_cuda::{Card, Settings};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -110,7 +111,7 @@ impl GlobalsAllocator for Nowhere {
 fn client(card: &Card, pages: &StatusPages, id: ClientId, memory: u64, burst: u64, mixed: bool, seconds: f64) -> (u64, Vec<u64>) {
     card.open_client(id, &ClientSpec::default(), None).expect("opens");
     card.allow(id, memory, 4096, true);
-    let info = card.load_module(id, 1, KERNELS.as_bytes(), &mut Nowhere).expect("loads");
+    let info = card.load_module(id, 1, Image::of(KERNELS.as_bytes()), &mut Nowhere).expect("loads");
     let number = |name: &str| info.functions.iter().position(|f| f.name == name).expect("the kernel") as u32;
     let functions = [number("tiny"), number("other")];
     let stream = card.create_stream(id, 0).expect("a stream");
@@ -189,12 +190,12 @@ fn neighbours(card: &Card, pages: &StatusPages, memory: u64, seconds: f64) {
     neighbour(card, pages, memory, seconds, "module of PTX, new each time: load, unload", &|n| {
         card.open_client(41, &ClientSpec::default(), None).expect("opens");
         let fresh = KERNELS.replace("add.u32 %r2, %r1, 1;", &format!("add.u32 %r2, %r1, {};", n + 2));
-        card.load_module(41, 1, fresh.as_bytes(), &mut Nowhere).expect("loads");
+        card.load_module(41, 1, Image::of(fresh.as_bytes()), &mut Nowhere).expect("loads");
         card.close_client(41);
     });
     neighbour(card, pages, memory, seconds, "the same module again: load, unload", &|_| {
         card.open_client(41, &ClientSpec::default(), None).expect("opens");
-        card.load_module(41, 1, KERNELS.as_bytes(), &mut Nowhere).expect("loads");
+        card.load_module(41, 1, Image::of(KERNELS.as_bytes()), &mut Nowhere).expect("loads");
         card.close_client(41);
     });
 }

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cumux_device::conformance::{self, Args, Setup, memory_file};
-use cumux_device::{Begun, Channel, ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
+use cumux_device::{Begun, Channel, ClientId, Device, DeviceError, Image, Outcome, Sink, StreamId, Work};
 use cumux_wire::result;
 
 fn card() -> Option<String> {
@@ -280,7 +280,7 @@ fn a_fault_is_told_to_its_client_and_ends_the_device() {
     }
     device.allow(2, base, 4096, true);
     let store = |client, address: u64| {
-        let info = device.load_module(client, 1, conformance::KERNELS.as_bytes(), &mut Nowhere).expect("loads");
+        let info = device.load_module(client, 1, Image::of(conformance::KERNELS.as_bytes()), &mut Nowhere).expect("loads");
         let function = info.functions.iter().position(|f| f.name == "store").expect("the kernel") as u32;
         let mut bytes = address.to_le_bytes().to_vec();
         bytes.extend(5_u32.to_le_bytes());

@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use card::{Nowhere, Waker, progress_log_file};
-use cumux_device::{ClientSpec, Kernel, Launch, Work};
+use cumux_device::{ClientSpec, Image, Kernel, Launch, Work};
 
 const KERNELS: &str = "
 .version 8.0
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (client, file) in [(1, None), (2, Some(&file))] {
         device.open_client(client, &ClientSpec::default(), file.map(AsFd::as_fd))?;
         device.allow(client, ADDRESS, WORDS * 4, true);
-        let info = device.load_module(client, 1, KERNELS.as_bytes(), &mut Nowhere)?;
+        let info = device.load_module(client, 1, Image::of(KERNELS.as_bytes()), &mut Nowhere)?;
         let stream = device.create_stream(client, 0)?;
         let function = |name: &str| info.functions.iter().position(|f| f.name == name).unwrap_or(0) as u32;
         let launch = |token: u64, name: &str, blocks: u32, value: u32| {

@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use card::{Nowhere, Waker, progress_log_file};
-use cumux_device::{ClientSpec, Kernel, Launch, Outcome, Work};
+use cumux_device::{ClientSpec, Image, Kernel, Launch, Outcome, Work};
 
 const ADDRESS: u64 = 0x1000_0000_0000;
 const BYTES: u64 = 64 << 20;
@@ -254,7 +254,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{:28} {:>12} {:>18}", "pattern", "ns an access", "ns an instruction");
     let mut time_of = |text: &str| -> Result<u64, Box<dyn std::error::Error>> {
         module += 1;
-        device.load_module(1, module, text.as_bytes(), &mut Nowhere)?;
+        device.load_module(1, module, Image::of(text.as_bytes()), &mut Nowhere)?;
         let mut best = u64::MAX;
         for _ in 0..16 {
             token += 1;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cumux_device::conformance::{Actor, Args, Loaded, Opener, Setup};
-use cumux_device::{Begun, Channel, ClientId, Device, DeviceError, Fault, InDoubt, Outcome, Sink, StreamId, Work};
+use cumux_device::{Begun, Channel, ClientId, Device, DeviceError, Fault, Image, InDoubt, Outcome, Sink, StreamId, Work};
 use cumux_device_sim::{FaultTiming, Memory, Settings, open_with};
 use cumux_wire::result;
 use parking_lot::Mutex;
@@ -336,7 +336,9 @@ fn a_lost_card_refuses_everything() {
     assert!(is_lost(&device.create_stream(1, 0)) && is_lost(&device.submit(stream, 9, Work::Nop)));
     assert!(is_lost(&device.create_extent(granule)) && is_lost(&device.map(at, std::os::fd::AsFd::as_fd(&spare), 0, granule)));
     assert!(is_lost(&device.write(p, &[1])) && is_lost(&device.read(p, &mut [0])));
-    assert!(is_lost(&device.load_module(1, 50, b"", &mut NoVariables)) && is_lost(&device.set_share(1, 8)) && is_lost(&device.open_partition(1, 2, 8)));
+    assert!(
+        is_lost(&device.load_module(1, 50, Image::of(b""), &mut NoVariables)) && is_lost(&device.set_share(1, 8)) && is_lost(&device.open_partition(1, 2, 8))
+    );
     assert!(is_lost(&device.set_limit(1, cumux_abi::CUlimit::CU_LIMIT_STACK_SIZE, 2048)) && is_lost(&device.use_window(1, at, 64)));
 }
 

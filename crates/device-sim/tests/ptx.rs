@@ -7,6 +7,7 @@
 //! - `// args ITEM…`: the arguments, each the name of a buffer or `TYPE:VALUE`.
 //! - `// expect NAME TYPE VALUES`: the contents afterwards, bit by bit (`nan` matches any NaN).
 //! - `// fault TEXT`: the run ends in a fault whose message contains the text.
+//! - `// static BYTES`: the kernel's static shared memory, as `cuFuncGetAttribute` tells it.
 //! - `// print TEXT`: all output (with the escapes `\n`, `\\`).
 //!
 //! Types: u8 u16 u32 u64 s8 s16 s32 s64 f32 f64, and b16 b32 b64 in hexadecimal. Values: numbers,
@@ -72,6 +73,7 @@ struct Case<'a> {
     expect: Vec<(usize, &'a str, Type, Vec<&'a str>)>,
     fault: Option<&'a str>,
     print: Option<String>,
+    static_shared: Option<u32>,
 }
 
 fn three(text: &str) -> [u32; 3] {
@@ -108,6 +110,7 @@ fn cases(text: &str) -> Vec<Case<'_>> {
                     ("args", words) => case.args = words.to_vec(),
                     ("expect", [name, ty, words @ ..]) => case.expect.push((n + 1, name, kind(ty), words.to_vec())),
                     ("fault", _) => case.fault = comment.split_once(' ').map(|(_, text)| text),
+                    ("static", [bytes]) => case.static_shared = Some(bytes.parse().expect("bytes")),
                     ("print", _) => case.print = Some(comment[6..].replace("\\n", "\n")),
                     _ => {}
                 }
@@ -130,6 +133,9 @@ fn check(file: &str, text: &str, case: &Case<'_>, report: &mut String) {
             writeln!(report, "{place}: {refusal}").expect("text");
         }
         return;
+    }
+    if let Some(bytes) = case.static_shared.filter(|bytes| *bytes != kernel.static_shared) {
+        writeln!(report, "{place}: {} bytes of static shared memory, expected {bytes}", kernel.static_shared).expect("text");
     }
     let mut addresses = HashMap::new();
     for (name, contents) in &case.buffers {

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use cumux_device::conformance::{Args, KERNELS, memory_file};
-use cumux_device::{ClientId, ClientSpec, CopyExtent, Device, DeviceError, GlobalsAllocator, Interrupted, Kernel, Launch, Outcome, Rows, Sink, StreamId, Work};
+use cumux_device::{
+    ClientId, ClientSpec, CopyExtent, Device, DeviceError, GlobalsAllocator, Image, Interrupted, Kernel, Launch, Outcome, Rows, Sink, StreamId, Work,
+};
 use cumux_wire::layout::ARENA_BASE;
 
 const CLIENT: ClientId = 1;
@@ -144,7 +146,7 @@ fn executor() {
     device.allow(CLIENT, DATA, u64::from(4 * WORDS), true);
     device.allow(CLIENT, COPY, u64::from(4 * WORDS), true);
     let mut place = Variables { next: VARIABLES, restored: done > 0, device: device.clone() };
-    let info = device.load_module(CLIENT, 1, KERNELS.as_bytes(), &mut place).unwrap();
+    let info = device.load_module(CLIENT, 1, Image::of(KERNELS.as_bytes()), &mut place).unwrap();
 
     let mut resumes = HashMap::new();
     for interrupted in device.recover(CLIENT) {

@@ -38,7 +38,7 @@ pub use clients::{ClientCounters, ClientSpec, Clients};
 pub use error::DeviceError;
 pub use ids::{ClientId, ModuleId, StreamId};
 pub use memory::Memory;
-pub use modules::{GlobalsAllocator, ImageHash, Modules, PreloadedModule, ReadImage};
+pub use modules::{GlobalsAllocator, Image, ImageHash, Modules, PreloadedModule, ReadImage};
 pub use partitions::Partitions;
 pub use queues::Queues;
 pub use report::{Begun, Fault, InDoubt, Outcome, Report, Sink};

@@ -61,8 +61,25 @@ impl ImageHash {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PreloadedModule(pub u64);
 
-/// Reads an image. It is called only if the image is needed.
-pub type ReadImage<'a> = dyn FnMut() -> Result<Vec<u8>, DeviceError> + 'a;
+/// An image and its name.
+#[derive(Debug, Clone, Copy)]
+pub struct Image<'a> {
+    /// What it consists of.
+    pub bytes: &'a [u8],
+    /// The hash of `bytes`.
+    pub hash: ImageHash,
+}
+
+impl<'a> Image<'a> {
+    /// Names an image. Slow for a big one: whoever knows its name passes that on.
+    #[must_use]
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, hash: ImageHash::of(bytes) }
+    }
+}
+
+/// Gets at an image. It is called only if the image is needed.
+pub type ReadImage<'a> = dyn FnMut() -> Result<Box<dyn AsRef<[u8]>>, DeviceError> + 'a;
 
 /// Loads images for clients.
 pub trait Modules {
@@ -70,7 +87,7 @@ pub trait Modules {
     ///
     /// # Errors
     /// [`DeviceError::Image`] when it cannot be loaded; the text says what and where.
-    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError>;
+    fn load_module(&self, client: ClientId, module: ModuleId, image: Image<'_>, place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError>;
 
     /// Adds a module that the device has already: another client's of the same image, if it can be
     /// shared, or for a client that is restored one that was

@@ -1,14 +1,17 @@
 //! What is slow (loading modules, pinning memory, making extents) is done on [other
 //! threads](crate::workers). The client's ring waits meanwhile; other clients do not.
 
+use crate::error::ExecutorError;
 use crate::objects::{Change, ModuleSpec};
 use crate::session::{Inner, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
 use crate::suspicion;
-use cumux_device::{DeviceError, GlobalsAllocator, ImageHash, ModuleInfo};
+use cumux_device::{DeviceError, GlobalsAllocator, Image, ModuleInfo};
+use cumux_ring::file::Constant;
 use cumux_ring::page::Answer;
 use cumux_wire::record::Header;
 use cumux_wire::result;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Largest image a client may send, in bytes.
@@ -79,13 +82,14 @@ pub fn use_window(session: &Arc<Session>, inner: &mut Inner, header: Header, end
 #[must_use]
 pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
     in_background(session, inner, header, end, move |session| {
-        let done = session.shared.with_patience(|| {
+        let allocate = || {
             session.lock_then_deliver(
                 |inner| {
                     if inner.phase.is_closed() { Err(result::NOT_INITIALIZED) } else { session.allocate(inner, device, bytes, align) }
                 },
             )
-        });
+        };
+        let done = session.shared.departures.retry(|| session.shared.with_patience(allocate));
         match done {
             Ok(address) => (Change::Alloc { address, bytes }, answer_with(result::SUCCESS, address, 0)),
             Err(code) => (Change::Nothing, answer(code)),
@@ -97,7 +101,7 @@ pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: 
 #[must_use]
 pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
     in_background(session, inner, header, end, move |session| {
-        let done = session.shared.with_patience(|| {
+        let create = || {
             session.lock_then_deliver(|inner| {
                 if inner.phase.is_closed() {
                     return Err(result::NOT_INITIALIZED);
@@ -105,7 +109,8 @@ pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u6
                 let (change, code) = session.physical_create(inner, handle, device, bytes);
                 if code == result::SUCCESS { Ok(change) } else { Err(code) }
             })
-        });
+        };
+        let done = session.shared.departures.retry(|| session.shared.with_patience(create));
         done.map_or_else(|code| (Change::Nothing, answer(code)), |change| (change, answer(result::SUCCESS)))
     })
 }
@@ -174,7 +179,7 @@ impl Session {
         let committed = self.lock_then_deliver(|inner| {
             // A session that was let go of belongs to its next executor, which does this again, and
             // may be at it: nothing of it is touched.
-            if inner.phase.is_closed() || inner.phase.is_lost() {
+            if inner.phase.is_closed() || inner.phase.is_elsewhere() {
                 return false;
             }
             if let Some(requesting) = inner.phase.as_requesting() {
@@ -203,23 +208,23 @@ impl Session {
         if request.image_bytes > MAX_IMAGE || !self.in_window(request.image, request.image_bytes) || !self.in_window(request.info, request.info_bytes) {
             return (Change::Nothing, answer(result::INVALID_VALUE));
         }
-        // A private copy: the client may change its window while we parse.
-        let mut image = vec![0; usize::try_from(request.image_bytes).unwrap_or(0)];
-        if let Err(error) = self.shared.cards.read(self.client(), request.image, &mut image) {
-            return (Change::Nothing, self.explain(request, error.result(), &error.to_string()));
-        }
+        // A private copy: the client may change its window while we parse. It is what is kept, too.
+        let (file, image) = match self.copy_image(request) {
+            Ok(copied) => copied,
+            Err(error) => return (Change::Nothing, self.explain(request, result_of(&error), &error.to_string())),
+        };
+        let image = Image::of(image.as_ref());
         let mut allocator = New { session: self, device: request.device, placed: Vec::new(), not_resumable: None };
         let device_index = self.device_index(request.device).unwrap_or(0);
-        let hash = ImageHash::of(&image);
-        let loaded = match self.shared.cards.adopt_module(self.client(), device_index, request.module, hash, &mut allocator) {
-            Ok(None) => self.shared.cards.load_module(self.client(), device_index, request.module, &image, &mut allocator),
+        let loaded = match self.shared.cards.adopt_module(self.client(), device_index, request.module, image.hash, &mut allocator) {
+            Ok(None) => self.shared.cards.load_module(self.client(), device_index, request.module, image, &mut allocator),
             Ok(Some(info)) => Ok(info),
             Err(error) => Err(error),
         };
         let New { placed, not_resumable, .. } = allocator;
         let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| self.deliver(request, &info));
         let stored = loaded.and_then(|written| {
-            let name = self.shared.store_image(hash, &image).map_err(|e| (result_of(&e), e.to_string()))?;
+            let name = self.shared.store_image(self.client(), image.hash, &file).map_err(|e| (result_of(&e), e.to_string()))?;
             Ok((written, name))
         });
         match stored {
@@ -247,6 +252,14 @@ impl Session {
         }
     }
 
+    /// A copy of an image in the client's window that nobody can change.
+    fn copy_image(&self, request: &Request) -> Result<(Arc<OwnedFd>, Constant), ExecutorError> {
+        let copy = |at: u64, piece: &mut [u8]| self.shared.cards.read(self.client(), request.image + at, piece).map_err(ExecutorError::from);
+        let file = cumux_ring::file::create_constant("cumux-image", request.image_bytes, copy)?;
+        let image = Constant::of(&file)?;
+        Ok((Arc::new(file), image))
+    }
+
     /// Says once for each reason that the client ends with this executor.
     fn tell_not_resumable(&self, module: u32, why: Option<&str>) {
         let Some(why) = why else { return };
@@ -270,14 +283,14 @@ impl Session {
 
     /// Whether it belongs to its next executor.
     fn has_left(&self) -> bool {
-        self.lock_then_deliver(|inner| inner.phase.is_closed() || inner.phase.is_lost())
+        self.lock_then_deliver(|inner| inner.phase.is_closed() || inner.phase.is_elsewhere())
     }
 
     /// Writes into the client's window what it is told of a module. Under the session's lock: once
     /// the session has left its next executor writes there.
     fn write_info(&self, request: &Request, bytes: &[u8]) -> Result<(), DeviceError> {
         self.lock_then_deliver(|inner| {
-            if inner.phase.is_closed() || inner.phase.is_lost() {
+            if inner.phase.is_closed() || inner.phase.is_elsewhere() {
                 return Err(DeviceError::LetGo("its next executor loads the module".into()));
             }
             self.shared.cards.write(self.client(), request.info, bytes)

@@ -8,8 +8,8 @@
 //! upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
-    Begun, Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, ImageHash, Interrupted,
-    ModuleId, ModuleInfo, Open, Outcome, PreloadedModule, ReadImage, Report, Sink, StreamId, TensorWish, Work,
+    Begun, Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, ImageHash,
+    Interrupted, ModuleId, ModuleInfo, Open, Outcome, PreloadedModule, ReadImage, Report, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout::{self, DeviceIndex};
@@ -337,7 +337,7 @@ impl Cards {
         client: ClientId,
         device_index: DeviceIndex,
         module: ModuleId,
-        image: &[u8],
+        image: Image<'_>,
         variables: &mut dyn GlobalsAllocator,
     ) -> Result<ModuleInfo, DeviceError> {
         if !self.single() {

@@ -234,7 +234,7 @@ impl Session {
             Err(error) => {
                 let fault = Fault { result: error.result(), text: format!("no more streams can be made: {error}") };
                 self.fault(inner, &fault);
-                if !inner.phase.is_lost() {
+                if !inner.phase.is_elsewhere() {
                     self.taken(inner, end);
                 }
             }
@@ -274,10 +274,11 @@ impl Session {
             Op::ModuleUnload { module } => {
                 if let Some(spec) = inner.objects.modules.get(&module).cloned() {
                     self.shared.cards.unload_module(self.client(), module);
-                    for (_, address, bytes) in spec.variables {
-                        self.give_back(inner, address, bytes);
+                    for (_, address, bytes) in &spec.variables {
+                        self.give_back(inner, *address, *bytes);
                     }
                     self.commit(inner, Change::ModuleGone { id: module }, 0, None);
+                    self.shared.drop_image(self.client(), &spec.image);
                 }
             }
             Op::MemFree { address } => self.free(inner, address),
@@ -290,20 +291,25 @@ impl Session {
                 self.commit(inner, Change::AliasGone { user }, 0, reply(result::SUCCESS));
             }
             Op::Reset => {
-                self.reset(inner);
+                let images = self.reset(inner);
                 self.commit(inner, Change::Reset, 0, reply(result::SUCCESS));
+                images.iter().for_each(|image| self.shared.drop_image(self.client(), image));
             }
             _ => {}
         }
     }
 
-    fn reset(&self, inner: &mut Inner) {
+    /// Returns the images of the modules that have gone: they are dropped when a successor knows
+    /// that.
+    fn reset(&self, inner: &mut Inner) -> Vec<String> {
+        let mut images = Vec::new();
         let Objects { modules, allocations, mappings, physical, reservations, aliases, partitions, charges, .. } = inner.objects.clone();
         for (module, spec) in modules {
             self.shared.cards.unload_module(self.client(), module);
-            for (_, address, bytes) in spec.variables {
-                self.give_back(inner, address, bytes);
+            for (_, address, bytes) in &spec.variables {
+                self.give_back(inner, *address, *bytes);
             }
+            images.push(spec.image);
         }
         for address in allocations.keys() {
             self.free(inner, *address);
@@ -340,6 +346,7 @@ impl Session {
         inner.queues.by_device.clear();
         inner.queues.watchers.clear();
         inner.queues.parked.clear();
+        images
     }
 
     /// A device stream for a client stream; its work up to what the journal says is over.

@@ -9,7 +9,7 @@ use crate::intake::Intake;
 use crate::mailbox::{Letter, Mailboxes, Outbox};
 use crate::open::{self, Terms};
 use crate::session::{Session, Sessions};
-use crate::shared::{IMAGES, Shared};
+use crate::shared::{IMAGE_KEY, Shared};
 use crate::sink::Reports;
 use cumux_device::{Open, Sink};
 use cumux_keeper::client::Keeper;
@@ -115,15 +115,14 @@ impl Bench {
     }
 
     /// What clients have of what all share: addresses that are free, and what the keeper holds.
-    /// Stored images belong to nobody and are dropped first.
+    /// Images are not among them: they go with the sessions that have loaded them.
     ///
     /// # Panics
     /// The keeper does not answer.
     #[must_use]
     pub fn belongings(&self) -> String {
-        self.keeper.drop_session(IMAGES).expect("the keeper answers");
-        self.shared.forget_images();
-        let kept: Vec<(u32, String)> = self.keeper.list(0).expect("the keeper answers").into_iter().map(|item| (item.session, item.key)).collect();
+        let mut kept: Vec<(u32, String)> = self.keeper.list(0).expect("the keeper answers").into_iter().map(|item| (item.session, item.key)).collect();
+        kept.retain(|(_, key)| !key.starts_with(IMAGE_KEY));
         format!("{:?} {kept:?}", self.shared.arena.lock())
     }
 }

@@ -233,7 +233,7 @@ impl Intake {
         }
         while let Some((client, leads)) = trials.next(now) {
             if let Some(session) = session(client) {
-                session.let_go(leads);
+                session.end_hold(leads);
                 return;
             }
         }

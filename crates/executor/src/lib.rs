@@ -30,7 +30,7 @@
 //!
 //! Below them lie modules that know no session and use each other downward, too: `cards` (all
 //! devices as one), `files`, `objects` and `stream` (parts of a session's state), `suspicion` and
-//! `replay_safety` (judgements), `arena` and `heap` (ranges of addresses), `mailbox` and
+//! `replay_safety` (judgements), `arena` and `heap` (ranges of addresses), `images`, `mailbox` and
 //! `workers` (messages and threads), `error`. `fuzzing` drives them for the fuzz targets.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
@@ -39,6 +39,7 @@ mod arena;
 mod background;
 mod cards;
 mod control;
+mod departures;
 mod drive;
 mod error;
 mod files;
@@ -46,6 +47,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod heap;
+mod images;
 mod intake;
 mod mailbox;
 mod memory;
@@ -86,7 +88,7 @@ use cumux_wire::VERSION;
 use cumux_wire::message::{CLIENTS_A_PACKET, ClientStatus, DeviceGrant, FromExecutor, Hello, Scope, SessionConfig, ToExecutor};
 use cumux_wire::result;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -271,7 +273,7 @@ impl Executor {
             match message {
                 ToExecutor::Keeper { number } => self.keeper(number, descriptors)?,
                 ToExecutor::Attach { session } => self.attach(session, descriptors),
-                ToExecutor::Detach { session } => self.detach(session),
+                ToExecutor::Detach { session, comes_later } => self.detach(session, comes_later),
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
                 ToExecutor::Sessions { request } => self.name_sessions(request),
                 ToExecutor::Activate { generation, lived_ms, stripe } => {
@@ -361,6 +363,8 @@ impl Executor {
             // Nobody has died over it: what it had under way is begun again at once.
             let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false };
             open::open(&self.shared, &self.intake, config, files, &terms)?;
+            self.no_longer_expected(id);
+            self.shared.drop_unused_images(&HashSet::new());
             // They may have left meanwhile, and this one with them.
             if self.sink.is_apart()
                 && let Some(session) = self.intake.remove(id)
@@ -376,9 +380,18 @@ impl Executor {
         }
     }
 
-    fn detach(&mut self, id: u32) {
+    /// A client has gone, or has come: no modules wait for it any more.
+    fn no_longer_expected(&mut self, id: u32) {
+        if self.preloader.forget(id) && self.generation > 0 {
+            self.preloader.clear(&self.shared);
+        }
+    }
+
+    fn detach(&mut self, id: u32, comes_later: bool) {
         self.waiting.remove(&id);
-        self.preloader.forget(id);
+        if !comes_later {
+            self.no_longer_expected(id);
+        }
         self.remembered.remove(&id);
         self.shared.free_addresses(id);
         if let Some(session) = self.intake.remove(id) {
@@ -398,7 +411,7 @@ impl Executor {
     fn release(&self, id: u32, terms: release::Terms) {
         let refused = |why: &str| {
             let status = Box::new(ClientStatus { session: id, ..ClientStatus::default() });
-            self.shared.report(FromExecutor::Released { error: why.to_owned(), status });
+            self.shared.report(FromExecutor::Released { error: why.to_owned(), status, paused_us: 0 });
         };
         let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) else {
             return refused("its executor does not have it at the moment");
@@ -437,6 +450,7 @@ impl Executor {
         let terms = Terms { generation, lived, on_hold: true };
         let (mut cases, mut lost) = (BTreeMap::new(), Vec::new());
         for (id, (config, files)) in std::mem::take(&mut self.waiting) {
+            self.preloader.forget(id);
             match open::open(&self.shared, &self.intake, config, files, &terms) {
                 Ok(case) => {
                     cases.insert(id, case);
@@ -447,6 +461,7 @@ impl Executor {
         let suspects = self.judge(&cases, lived);
         tracing::info!("active as generation {generation} after {:?}: {} sessions, {} lost", begun.elapsed(), cases.len(), lost.len());
         self.shared.report(FromExecutor::Active { generation, resumed: cases.into_keys().collect(), lost, suspects });
+        self.shared.drop_unused_images(&HashSet::new());
         self.preloader.clear(&self.shared);
     }
 
@@ -469,7 +484,7 @@ impl Executor {
                 session.lock_then_deliver(|inner| suspicion::acquit(&inner.journal));
             }
             if !trials.contains(&id) {
-                session.let_go(Vec::new());
+                session.end_hold(Vec::new());
             }
         }
         if !trials.is_empty() {

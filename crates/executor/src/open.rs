@@ -10,10 +10,10 @@ use crate::memory::physical_key;
 use crate::objects::{Change, Logged, ModuleSpec, Objects};
 use crate::replay_safety;
 use crate::session::{Barrier, Inner, Parts, Phase, Session};
-use crate::shared::Shared;
+use crate::shared::{IMAGE_KEY, Shared};
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Lead};
-use cumux_device::{DeviceError, Fault, ImageHash, Interrupted};
+use cumux_device::{DeviceError, Fault, Image, ImageHash, Interrupted};
 use cumux_keeper::client::Item;
 use cumux_ring::file;
 use cumux_ring::journal::{Journal, WorkEntry};
@@ -23,6 +23,7 @@ use cumux_wire::layout;
 use cumux_wire::message::SessionConfig;
 use cumux_wire::record::{self, Op};
 use cumux_wire::result;
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ pub struct Terms {
     pub generation: u32,
     /// How long the executor before had served.
     pub lived: Duration,
-    /// Nothing of it is begun before [`Session::let_go`].
+    /// Nothing of it is begun before [`Session::end_hold`].
     pub on_hold: bool,
 }
 
@@ -102,7 +103,9 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
         suspicion::end_restoring(&inner.journal);
         restored
     });
-    if restored.is_err() {
+    if restored.is_ok() {
+        session.note_opened();
+    } else {
         intake.remove(client);
         if let Err(error) = session.close() {
             tracing::error!("session {client} was not restored, and did not close cleanly: {error}");
@@ -149,10 +152,13 @@ impl Session {
                 let _ = self.shared.cards.set_function(self.client(), id, function, attribute, value);
             }
         }
+        for (image, modules) in self.images(inner) {
+            self.shared.restore_image(self.client(), &image, modules, None);
+        }
         if left.taken > 0 {
             let modules = begun.elapsed() - memory - windows;
             tracing::debug!(session = self.config.id, ?memory, ?windows, ?modules, "restored");
-            inner.status.takeovers = terms.generation.saturating_sub(1);
+            self.count_arrival(inner);
         }
         self.service.release(&mut inner.consumer, left.taken);
         inner.journal.set_taken(left.taken);
@@ -214,9 +220,12 @@ impl Session {
         {
             return Ok(());
         }
-        let image = self.shared.read_image(&spec.image)?;
+        let image = self.shared.read_image(&spec.image, &[self.client()], u64::MAX)?;
         let image = image.ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
-        self.shared.cards.load_module(self.client(), device_index, id, &image, variables)?;
+        let bytes = (*image).as_ref();
+        // The name is what its content was hashed to when it was stored.
+        let image = ImageHash::from_hex(&spec.image).map_or_else(|| Image::of(bytes), |hash| Image { bytes, hash });
+        self.shared.cards.load_module(self.client(), device_index, id, image, variables)?;
         Ok(())
     }
 
@@ -262,6 +271,7 @@ impl Session {
             Err(_) if needs_nothing => Vec::new(),
             Err(error) => return Err(error),
         };
+        let images = self.images(inner);
         for item in items {
             let bytes = item.note.parse::<u64>().unwrap_or(0);
             if let Some(address) = item.key.strip_prefix("extent-").and_then(|a| u64::from_str_radix(a, 16).ok()) {
@@ -275,6 +285,13 @@ impl Session {
                 }
                 inner.memory.heap.add_extent(address, bytes);
                 inner.memory.extents.insert(address, file);
+            } else if let Some(image) = item.key.strip_prefix(IMAGE_KEY) {
+                match (images.get(image), item.descriptors.into_iter().next()) {
+                    (Some(modules), Some(file)) => self.shared.restore_image(self.client(), image, *modules, Some(file)),
+                    // Stored by the predecessor for a module that was never committed.
+                    (None, _) => self.shared.drop_kept(self.config.id, &item.key),
+                    (Some(_), None) => {}
+                }
             } else if let Some(handle) = item.key.strip_prefix("physical-").and_then(|h| h.parse::<u32>().ok())
                 && let Some(file) = item.descriptors.into_iter().next()
             {
@@ -318,6 +335,13 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The images of its modules, and how many modules are of each.
+    fn images(&self, inner: &Inner) -> BTreeMap<String, usize> {
+        let mut images = BTreeMap::new();
+        inner.objects.modules.values().for_each(|spec| *images.entry(spec.image.clone()).or_default() += 1);
+        images
     }
 
     /// Puts accepted work back into its streams, and barriers where they were.

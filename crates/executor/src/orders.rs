@@ -28,12 +28,12 @@ impl Session {
         self.lock_then_deliver(|inner| self.status_of(inner, device))
     }
 
-    /// Lets go of a session that was held back, and begins what it had accepted. It is on trial
-    /// until these leads are over.
-    pub(crate) fn let_go(self: &Arc<Self>, trial: Vec<Lead>) {
-        let let_go = self.lock_then_deliver(|inner| {
+    /// Begins what a session had accepted that was held back. It is on trial until these leads are
+    /// over.
+    pub(crate) fn end_hold(self: &Arc<Self>, trial: Vec<Lead>) {
+        let begun = self.lock_then_deliver(|inner| {
             let Some(held_back) = inner.phase.as_on_hold() else { return false };
-            held_back.let_go();
+            held_back.end_hold();
             if !trial.is_empty() {
                 suspicion::begin_trial(&inner.journal);
             }
@@ -43,7 +43,7 @@ impl Session {
             self.pass_barriers(inner);
             true
         });
-        if !let_go {
+        if !begun {
             return;
         }
         self.service.notify();
@@ -106,6 +106,7 @@ impl Session {
             }
         }
         unused.extend(objects.reservations);
+        self.shared.forget_images_of(self.client());
         self.shared.keep_addresses(self.client(), unused);
         if addresses == Addresses::Freed {
             self.shared.free_addresses(self.client());
@@ -120,6 +121,7 @@ impl Session {
             self.shared.unspare(bytes);
         }
         self.shared.close_account(self.config.id);
+        self.shared.departures.note_departure(self.config.id);
         self.shared.fair_queue.lock().remove(self.config.id);
         let mut status = self.status_of(inner, counted);
         status.memory = 0;

@@ -4,7 +4,11 @@
 //! that is loaded for nothing is dropped again, and one that is missing is loaded at the takeover.
 //! So nothing depends on a journal that is read in the middle of a change.
 //!
-//! Loading takes turns with pauses of the same length, because the card is busy with clients.
+//! Loading takes turns with pauses of the same length, because the card is busy with clients. Where
+//! the card has no memory left, it rests for longer and longer, and tries again.
+//!
+//! After the takeover what was loaded stays for clients that come later: those that another executor
+//! still has, and that are to move here.
 
 use crate::background::Restored;
 use crate::files::Files;
@@ -30,17 +34,30 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Bytes of images that are loaded in advance at most: they take the card's memory twice.
 const MOST_BYTES: usize = 1 << 30;
 
-/// A client that may have to be taken over.
+/// The first and the longest time for which nothing is loaded when the card's memory is used up.
+const SHORTEST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(64);
+
+/// A client that may have to be taken over, or that comes later.
 struct Expected {
     journal: Arc<OwnedFd>,
     /// The indices of its devices, by its own ordinals.
     device_indices: Vec<u32>,
 }
 
+/// Whether modules are loaded.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    #[default]
+    Loading,
+    /// The takeover has come: no module is loaded in advance any more.
+    Over,
+}
+
 #[derive(Default)]
 struct Plan {
-    /// None once the standby is one no more.
-    expected: Option<BTreeMap<u32, Expected>>,
+    course: Course,
+    expected: BTreeMap<u32, Expected>,
     /// How many modules are loaded.
     loaded: usize,
 }
@@ -55,7 +72,25 @@ struct Board {
 #[derive(Default)]
 pub struct Preloader {
     board: Arc<Board>,
-    thread: Option<JoinHandle<Preloaded>>,
+    thread: Option<JoinHandle<Stock>>,
+    /// What is left of it after the takeover, for clients that come later.
+    left: Arc<Mutex<Stock>>,
+}
+
+/// What was loaded, and for whom.
+#[derive(Default)]
+struct Stock {
+    preloaded: Preloaded,
+    wanted: BTreeMap<u32, HashSet<Key>>,
+}
+
+impl Stock {
+    /// Drops what nobody of these clients wants.
+    fn retain(&mut self, shared: &Shared, is_expected: impl Fn(u32) -> bool) {
+        self.wanted.retain(|client, _| is_expected(*client));
+        let wanted: HashSet<&Key> = self.wanted.values().flatten().collect();
+        self.preloaded.retain(shared, &wanted);
+    }
 }
 
 /// A module as several clients may have it: its image, device, and variables.
@@ -88,7 +123,7 @@ impl Preloaded {
     }
 
     /// Drops what is not wanted any more.
-    fn retain(&mut self, shared: &Shared, wanted: &HashSet<Key>) {
+    fn retain(&mut self, shared: &Shared, wanted: &HashSet<&Key>) {
         self.0.retain(|key, attempt| {
             let stays = wanted.contains(key);
             if let (false, Attempt::Loaded { number, .. }) = (stays, attempt) {
@@ -127,7 +162,7 @@ impl Preloader {
     pub fn expect(&mut self, shared: &Arc<Shared>, config: &SessionConfig, files: &Files) {
         let device_indices = config.parts.iter().map(|part| part.device).collect();
         let mut plan = self.board.plan.lock();
-        plan.expected.get_or_insert_default().insert(config.id, Expected { journal: files.journal(), device_indices });
+        plan.expected.insert(config.id, Expected { journal: files.journal(), device_indices });
         drop(plan);
         self.board.changed.notify_all();
         if self.thread.is_none() {
@@ -143,34 +178,34 @@ impl Preloader {
         self.board.plan.lock().loaded
     }
 
-    /// This client has gone.
-    pub fn forget(&mut self, client: u32) {
-        if let Some(expected) = &mut self.board.plan.lock().expected {
-            expected.remove(&client);
-        }
+    /// This client has gone, or has come: whether it was expected.
+    pub fn forget(&mut self, client: u32) -> bool {
+        self.board.plan.lock().expected.remove(&client).is_some()
     }
 
     /// All clients but these have gone.
     pub fn retain(&mut self, clients: &BTreeMap<u32, (SessionConfig, Files)>) {
-        if let Some(expected) = &mut self.board.plan.lock().expected {
-            expected.retain(|client, _| clients.contains_key(client));
-        }
+        self.board.plan.lock().expected.retain(|client, _| clients.contains_key(client));
     }
 
     /// Begins nothing any more: the takeover comes.
     pub fn end(&mut self) {
-        self.board.plan.lock().expected = None;
+        self.board.plan.lock().course = Course::Over;
         self.board.changed.notify_all();
     }
 
-    /// Drops what no client has taken, when the takeover is over.
+    /// When the takeover is over, or another client has come or gone: drops what no client has
+    /// taken and none wants that is still expected.
     pub fn clear(&mut self, shared: &Arc<Shared>) {
-        let Some(thread) = self.thread.take() else { return };
-        let own = shared.clone();
+        let (thread, own, board, left) = (self.thread.take(), shared.clone(), self.board.clone(), self.left.clone());
         let clear = move || {
-            if let Ok(mut preloaded) = thread.join() {
-                preloaded.retain(&own, &HashSet::new());
+            let stock = thread.and_then(|thread| thread.join().ok());
+            let mut left = left.lock();
+            if let Some(stock) = stock {
+                *left = stock;
             }
+            left.retain(&own, |client| board.plan.lock().expected.contains_key(&client));
+            board.plan.lock().loaded = left.preloaded.count();
         };
         if !shared.workers.run_soon(clear) {
             tracing::warn!("the modules that were loaded in advance stay on the card: the system has no thread to drop them");
@@ -178,35 +213,54 @@ impl Preloader {
     }
 }
 
-fn run(shared: &Shared, board: &Board) -> Preloaded {
+fn run(shared: &Shared, board: &Board) -> Stock {
     // Clients come first, and who cannot be slower is as fast as before.
     let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
     let mut watched: BTreeMap<u32, Watched> = BTreeMap::new();
-    let mut preloaded = Preloaded::default();
+    let mut stock = Stock::default();
+    let mut rest = SHORTEST_REST;
     loop {
-        let Some(wanted) = list_wanted(board, &mut watched) else { return preloaded };
-        preloaded.retain(shared, &wanted);
-        for key in wanted {
-            if preloaded.0.contains_key(&key) {
+        let Some(wanted) = list_wanted(board, &mut watched) else { return stock };
+        stock.wanted = wanted;
+        let mut clients: HashMap<&Key, Vec<u32>> = HashMap::new();
+        for (client, keys) in &stock.wanted {
+            keys.iter().for_each(|key| clients.entry(key).or_default().push(*client));
+        }
+        stock.preloaded.retain(shared, &clients.keys().copied().collect());
+        shared.drop_unused_images(&clients.keys().map(|key| key.image.as_str()).collect());
+        for (key, clients) in clients {
+            if stock.preloaded.0.contains_key(key) {
                 continue;
             }
             let begun = Instant::now();
-            let room = MOST_BYTES.saturating_sub(preloaded.bytes());
-            match preload(shared, &key, room) {
-                Ok(Some(attempt)) => drop(preloaded.0.insert(key, attempt)),
+            let room = MOST_BYTES.saturating_sub(stock.preloaded.bytes());
+            match preload(shared, key, &clients, room) {
+                Ok(Some(attempt)) => {
+                    stock.preloaded.0.insert(key.clone(), attempt);
+                    rest = SHORTEST_REST;
+                }
                 Ok(None) => {}
-                Err(why) => {
+                Err(Obstacle::Full(why)) => {
+                    tracing::warn!("no modules are loaded in advance for {} s ({why}): a takeover would take longer", rest.as_secs());
+                    if !pause(board, rest) {
+                        return stock;
+                    }
+                    rest = (rest * 2).min(LONGEST_REST);
+                    // Clients may have gone meanwhile.
+                    break;
+                }
+                Err(Obstacle::Lost(why)) => {
                     tracing::warn!("no more modules are loaded in advance ({why}): a takeover would take longer");
-                    return preloaded;
+                    return stock;
                 }
             }
-            board.plan.lock().loaded = preloaded.count();
+            board.plan.lock().loaded = stock.preloaded.count();
             if !pause(board, begun.elapsed().min(LONGEST_PAUSE)) {
-                return preloaded;
+                return stock;
             }
         }
         if !pause(board, PERIOD) {
-            return preloaded;
+            return stock;
         }
     }
 }
@@ -215,15 +269,18 @@ fn run(shared: &Shared, board: &Board) -> Preloaded {
 fn pause(board: &Board, pause: Duration) -> bool {
     let until = Instant::now() + pause;
     let mut plan = board.plan.lock();
-    while plan.expected.is_some() && !board.changed.wait_until(&mut plan, until).timed_out() {}
-    plan.expected.is_some()
+    while plan.course == Course::Loading && !board.changed.wait_until(&mut plan, until).timed_out() {}
+    plan.course == Course::Loading
 }
 
 /// What the clients have now, as far as it can be known. `None` if the takeover comes.
-fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<HashSet<Key>> {
-    let mut wanted = HashSet::new();
+fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<BTreeMap<u32, HashSet<Key>>> {
+    let mut wanted: BTreeMap<u32, HashSet<Key>> = BTreeMap::new();
     let plan = board.plan.lock();
-    let expected = plan.expected.as_ref()?;
+    if plan.course == Course::Over {
+        return None;
+    }
+    let expected = &plan.expected;
     watched.retain(|client, _| expected.contains_key(client));
     let mut device_indices = BTreeMap::new();
     for (client, expected) in expected {
@@ -242,45 +299,50 @@ fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<Ha
         }
         for spec in watched.modules.values().filter(|spec| spec.not_resumable.is_none()) {
             let device_index = device_indices.get(client).and_then(|device_indices| device_indices.get(spec.device as usize)).copied().unwrap_or(0);
-            wanted.insert(Key { image: spec.image.clone(), device_index, variables: spec.variables.clone() });
+            wanted.entry(*client).or_default().insert(Key { image: spec.image.clone(), device_index, variables: spec.variables.clone() });
         }
     }
     Some(wanted)
 }
 
-/// Loads one module, if its image is no longer than `room` bytes. `None` if there is no keeper at
-/// the moment.
-///
-/// # Errors
-/// Why no other will be loaded either.
-fn preload(shared: &Shared, key: &Key, room: usize) -> Result<Option<Attempt>, String> {
+/// Why nothing is loaded for now, or any more.
+enum Obstacle {
+    /// There is no memory on the card.
+    Full(String),
+    /// The device is lost.
+    Lost(String),
+}
+
+/// Loads one module that these clients have, if its image is no longer than `room` bytes. `None` if
+/// that is to be tried again: there is no room, or no keeper at the moment.
+fn preload(shared: &Shared, key: &Key, clients: &[u32], room: usize) -> Result<Option<Attempt>, Obstacle> {
     let Some(hash) = ImageHash::from_hex(&key.image) else { return Ok(Some(Attempt::NotLoaded)) };
-    let (mut bytes, mut failure) = (0, None);
-    let mut read = || match shared.read_image(&key.image) {
-        Ok(Some(image)) if image.len() <= room => {
-            bytes = image.len();
-            Ok(image)
+    let (mut bytes, mut is_read) = (0, true);
+    let mut read = || {
+        let image = shared.read_image(&key.image, clients, room as u64);
+        let failed = |why: String| Err(DeviceError::Invalid(why));
+        match image {
+            Ok(Some(image)) => {
+                bytes = (*image).as_ref().len();
+                return Ok(image);
+            }
+            Ok(None) => is_read = false,
+            Err(error) => {
+                is_read = false;
+                return failed(error.to_string());
+            }
         }
-        Ok(_) => Err(DeviceError::Invalid("the image is gone, or there is no room for more".into())),
-        Err(error) => {
-            let text = error.to_string();
-            failure = Some(error);
-            Err(DeviceError::Invalid(text))
-        }
+        failed("the image is gone, or there is no room for more".to_owned())
     };
     let loaded = shared.cards.preload_module(key.device_index, hash, &mut read, &mut Restored(&key.variables));
-    if let Some(error) = failure {
-        tracing::debug!("an image was not read: {error}");
-        return Ok(None);
-    }
-    let attempt = match loaded {
-        Ok(Some(number)) => Attempt::Loaded { number, bytes },
-        Ok(None) => Attempt::NotLoaded,
-        Err(error @ (DeviceError::OutOfMemory(_) | DeviceError::Lost(_))) => return Err(error.to_string()),
+    match loaded {
+        Ok(Some(number)) => Ok(Some(Attempt::Loaded { number, bytes })),
+        Ok(None) => Ok(Some(Attempt::NotLoaded)),
+        Err(DeviceError::OutOfMemory(why)) => Err(Obstacle::Full(why)),
+        Err(DeviceError::Lost(why)) => Err(Obstacle::Lost(why)),
         Err(error) => {
             tracing::debug!("a module was not loaded in advance: {error}");
-            Attempt::NotLoaded
+            Ok(is_read.then_some(Attempt::NotLoaded))
         }
-    };
-    Ok(Some(attempt))
+    }
 }

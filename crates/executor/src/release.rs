@@ -5,6 +5,9 @@
 //! the device, and the next executor opens it as after a takeover, with nothing in doubt. Where
 //! that moment does not come in time the session goes on here, and the server hears why.
 //!
+//! A session that nobody waits for is watched before it is paused: most have a moment without work
+//! by themselves. One whose work would not end within the pause is not paused at all.
+//!
 //! Its addresses stay taken here as long as the client lives, so that it can come back.
 
 use crate::intake::Intake;
@@ -17,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// How often a paused session is looked at.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
+/// A session that nobody waits for is watched for so long, and looked at so often.
+const WATCH: Duration = Duration::from_secs(1);
+const WATCH_EVERY: Duration = Duration::from_millis(1);
 /// Work that has not moved for so long stands still.
 const STILL: Duration = Duration::from_millis(50);
 
@@ -25,7 +31,7 @@ const STILL: Duration = Duration::from_millis(50);
 pub struct Terms {
     /// How long it may be paused.
     pub wait: Duration,
-    /// It is not even paused where its work does not move.
+    /// Nobody waits: it is paused only where its work is about to end.
     pub unless_still: bool,
 }
 
@@ -34,6 +40,8 @@ pub struct Terms {
 enum ReleaseError {
     #[error("its work has not moved for {} ms ({pieces} pieces are under way): try again when its kernel has ended", STILL.as_millis())]
     Still { pieces: u64 },
+    #[error("its streams have work for about {ms} ms ({pieces} pieces), and it is not paused for so long: try again when they are empty")]
+    Long { pieces: u64, ms: u128 },
     #[error("its streams were not empty within {ms} ms ({what}): try again when they are")]
     Busy { ms: u128, what: String },
     #[error("it would end with an error, because of a module of it: {0}. Stop it, and start it again where it is to be")]
@@ -49,9 +57,10 @@ enum ReleaseError {
 /// Lets go of a session, and tells the server.
 pub fn release(shared: &Shared, intake: &Intake, session: &Arc<Session>, terms: &Terms) {
     let client = session.client();
-    if let Err(error) = leave(session, terms) {
+    if let Err(Stay { error, paused }) = leave(session, terms) {
         let status = Box::new(ClientStatus { session: client, ..ClientStatus::default() });
-        return shared.report(FromExecutor::Released { error: error.to_string(), status });
+        let paused_us = u64::try_from(paused.as_micros()).unwrap_or(u64::MAX);
+        return shared.report(FromExecutor::Released { error: error.to_string(), status, paused_us });
     }
     let closed = session.close_with(Addresses::Kept);
     if intake.remove(client).is_none() {
@@ -64,14 +73,29 @@ pub fn release(shared: &Shared, intake: &Intake, session: &Arc<Session>, terms: 
         tracing::error!("session {client} has left, and did not close cleanly: {error}");
         session.status()
     });
-    shared.report(FromExecutor::Released { error: String::new(), status: Box::new(status) });
+    session.lock_then_deliver(|inner| session.note_departure(inner));
+    shared.report(FromExecutor::Released { error: String::new(), status: Box::new(status), paused_us: 0 });
+}
+
+/// A session stays.
+#[derive(Debug)]
+struct Stay {
+    error: ReleaseError,
+    /// How long it took no records.
+    paused: Duration,
+}
+
+impl From<ReleaseError> for Stay {
+    fn from(error: ReleaseError) -> Self {
+        Self { error, paused: Duration::ZERO }
+    }
 }
 
 /// Waits for the moment at which its streams are empty. Nobody touches it any more when this
 /// returns without an error.
-fn leave(session: &Arc<Session>, terms: &Terms) -> Result<(), ReleaseError> {
+fn leave(session: &Arc<Session>, terms: &Terms) -> Result<(), Stay> {
     if terms.unless_still {
-        stands_still(session)?;
+        watch(session, terms.wait)?;
     }
     let begun = Instant::now();
     loop {
@@ -83,30 +107,43 @@ fn leave(session: &Arc<Session>, terms: &Terms) -> Result<(), ReleaseError> {
             Err(error) => {
                 session.service.notify();
                 session.shared.wake_intake(session.client());
-                return Err(error);
+                return Err(Stay { error, paused: begun.elapsed() });
             }
         }
     }
 }
 
-/// Whether it stands still: it has work, and none of it ends within [`STILL`].
-fn stands_still(session: &Session) -> Result<(), ReleaseError> {
-    let look = || session.lock_then_deliver(|inner| (inner.status.in_flight, inner.status.kernels + inner.status.copies));
-    let (under_way, done) = look();
-    if under_way == 0 {
-        return Ok(());
-    }
-    std::thread::sleep(STILL);
-    match look() {
-        (pieces, later) if pieces > 0 && later == done => Err(ReleaseError::Still { pieces }),
-        _ => Ok(()),
+/// Looks at a session without pausing it, until it has no work or is about to have none.
+///
+/// # Errors
+/// Its work would not end within the pause, as far as that can be known.
+fn watch(session: &Session, pause: Duration) -> Result<(), ReleaseError> {
+    let look = || session.lock_then_deliver(|inner| (work_under_way(inner).is_none(), inner.status.in_flight, inner.status.kernels + inner.status.copies));
+    let (_, _, first) = look();
+    let begun = Instant::now();
+    loop {
+        let (is_idle, pieces, done) = look();
+        let watched = begun.elapsed();
+        if is_idle {
+            return Ok(());
+        }
+        match u32::try_from(done.saturating_sub(first)).unwrap_or(u32::MAX) {
+            0 if watched >= STILL => return Err(ReleaseError::Still { pieces }),
+            0 => {}
+            ended if watched >= WATCH => {
+                let rest = (watched / ended).saturating_mul(u32::try_from(pieces).unwrap_or(u32::MAX));
+                return if rest <= pause { Ok(()) } else { Err(ReleaseError::Long { pieces, ms: rest.as_millis() }) };
+            }
+            _ => {}
+        }
+        std::thread::sleep(WATCH_EVERY);
     }
 }
 
 /// Pauses the session, and lets it go if nothing of it is under way. Whether it has left. `waited`
 /// is how long it was paused in vain: then it stays.
 fn step(inner: &mut Inner, waited: Option<Duration>, lacks_keeper: bool) -> Result<bool, ReleaseError> {
-    if inner.phase.is_closed() || inner.phase.is_lost() {
+    if inner.phase.is_closed() || inner.phase.is_elsewhere() {
         return Err(ReleaseError::Over);
     }
     inner.go_on();
@@ -136,6 +173,13 @@ fn step(inner: &mut Inner, waited: Option<Duration>, lacks_keeper: bool) -> Resu
 /// What of a session is under way; none where its next executor finds everything in journal and
 /// keeper.
 fn under_way(inner: &mut Inner) -> Option<String> {
+    // A slow operation is under way, or its records are not read at all.
+    let why = "a slow call is under way, a module that is being loaded for example, or its records are not read";
+    work_under_way(inner).or_else(|| inner.phase.as_paused().is_none().then(|| why.to_owned()))
+}
+
+/// As [`under_way`], without what is known only of a session that is paused.
+fn work_under_way(inner: &Inner) -> Option<String> {
     if !inner.queues.parked.is_empty() {
         return Some("a stream waits for a host function or for a value in memory".to_owned());
     }
@@ -152,9 +196,7 @@ fn under_way(inner: &mut Inner) -> Option<String> {
     if inner.text.iter().any(|text| !text.is_empty()) {
         return Some("it has not read what its kernels have printed".to_owned());
     }
-    // A slow operation is under way, or its records are not read at all.
-    let why = "a slow call is under way, a module that is being loaded for example, or its records are not read";
-    inner.phase.as_paused().is_none().then(|| why.to_owned())
+    None
 }
 
 /// What another executor could not make anew.

@@ -71,7 +71,7 @@ impl Session {
         self.last_reports(patience, begun);
         let Some(mut inner) = self.try_lock_for(patience) else { return false };
         self.empty_mailbox(&mut inner);
-        inner.phase.lose_device();
+        inner.phase.leave_to_next();
         true
     }
 

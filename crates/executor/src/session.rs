@@ -54,7 +54,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 /// All sessions of an executor by number.
@@ -84,6 +84,8 @@ pub struct Session {
     inner: Mutex<Inner>,
     /// Reports of the device that came while somebody held the lock.
     mailbox: Mutex<Vec<Reported>>,
+    /// Set once everything that a predecessor left is made anew.
+    opened: OnceLock<()>,
     told_of_shortage: Once,
 }
 
@@ -192,6 +194,7 @@ impl Session {
     #[must_use]
     pub fn new(config: SessionConfig, shared: Arc<Shared>, parts: Parts) -> Self {
         shared.open_account(config.id);
+        shared.departures.note_arrival(config.id, config.pid);
         shared.fair_queue.lock().add(config.id, config.priority, config.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
         let status = ClientStatus { session: config.id, pid: config.pid, program: config.program.clone(), state: "running".into(), ..ClientStatus::default() };
         Self {
@@ -213,10 +216,21 @@ impl Session {
                 lists: Lists::default(),
             }),
             mailbox: Mutex::default(),
+            opened: OnceLock::new(),
             told_of_shortage: Once::new(),
             config,
             shared,
         }
+    }
+
+    /// Everything that a predecessor left is made anew.
+    pub(crate) fn note_opened(&self) {
+        let _ = self.opened.set(());
+    }
+
+    /// Whether it is open. If not, the thread that opens it holds its lock, maybe for long.
+    pub(crate) fn is_opened(&self) -> bool {
+        self.opened.get().is_some()
     }
 
     pub fn doorbell(&self) -> BorrowedFd<'_> {

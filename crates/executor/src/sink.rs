@@ -1,7 +1,7 @@
 //! Where the device reports: finds the session and passes the report on.
 
 use crate::mailbox::{Mailboxes, Outbox};
-use crate::session::Sessions;
+use crate::session::{Session, Sessions};
 use cumux_device::{Begun, Channel, ClientId, Fault, Outcome, Report, Sink, StreamId};
 use cumux_wire::message::FromExecutor;
 use std::collections::BTreeSet;
@@ -127,7 +127,10 @@ impl Sink for Reports {
         let _ = self.apart.set(());
         let mut staying = staying.clone();
         deliver(&self.sessions, &mut self.mailboxes.rest());
-        let leaving: Vec<_> = self.sessions.read().values().filter(|session| !staying.contains(&session.client())).cloned().collect();
+        // One that is being opened leaves, too: its opening fails, or ends by finding this executor
+        // apart. The thread that opens it has its lock, and may be the one that is here.
+        let leaves = |session: &&Arc<Session>| !staying.contains(&session.client()) && session.is_opened();
+        let leaving: Vec<_> = self.sessions.read().values().filter(leaves).cloned().collect();
         tracing::warn!("work of clients {staying:?} does not end: {} other clients go on in another process", leaving.len());
         for session in &leaving {
             if session.depart(DEPARTURE_TIMEOUT, &begun) {

@@ -14,9 +14,9 @@ use crate::objects::{Change, ModuleSpec};
 use crate::open::{self, Terms};
 use crate::preload::Preloader;
 use crate::release;
-use crate::session::{Session, Sessions};
-use crate::shared::{IMAGES, Shared};
-use crate::sink::Reports;
+use crate::session::{Parts, Phase, Session, Sessions};
+use crate::shared::Shared;
+use crate::sink::{Leaving, Reports};
 use crate::suspicion::{self, Case, Ruling};
 use cumux_device::{Begun, Device, DeviceError, Fault, Open, Sink};
 use cumux_device_sim::{FaultTiming, Memory, Settings};
@@ -24,14 +24,16 @@ use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
 use cumux_ring::client::RingClient;
 use cumux_ring::create;
+use cumux_ring::journal::Journal;
 use cumux_ring::page::Answer;
 use cumux_ring::queue::Producer;
+use cumux_ring::service::Service;
 use cumux_wire::layout::{MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
 use cumux_wire::message::{ClientStatus, DeviceGrant, FromExecutor, Hello, Home, SessionConfig};
 use cumux_wire::record::{self, Header, Launch, NO_ANSWER, NO_STREAM, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
@@ -60,6 +62,7 @@ struct World {
     _alone: MutexGuard<'static, ()>,
     shared: Arc<Shared>,
     intake: Arc<Intake>,
+    sink: Arc<Reports>,
     reports: Receiver<Letter>,
 }
 
@@ -99,12 +102,14 @@ impl World {
         let sessions = Sessions::default();
         let (outbox, reports) = Outbox::new();
         let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(1)));
-        let sink: Arc<dyn Sink> = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
-        let cards = Cards::open(&["sim:l4".to_owned()], opener, &sink).unwrap();
+        let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+        let reported: Arc<dyn Sink> = sink.clone();
+        let cards = Cards::open(&["sim:l4".to_owned()], opener, &reported).unwrap();
         let shared = Arc::new(Shared::new(cards, mailboxes, outbox).unwrap());
         shared.set_keeper(1, keeper());
         let intake = Intake::new(sessions, shared.clone()).unwrap();
-        Self { _alone: alone, shared, intake, reports }
+        sink.set_lanes(intake.clone(), Leaving::Possible);
+        Self { _alone: alone, shared, intake, sink, reports }
     }
 
     fn session(&self, client: u32) -> Arc<Session> {
@@ -236,6 +241,27 @@ fn a_session_that_cannot_be_restored_leaves_nothing_behind() {
     assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "{address:#x} and {reserved:#x} are free again");
 }
 
+/// A client that comes back loads its modules, which waits for the long kernel of another: all
+/// leave but that one, also the client whose opening waits.
+#[test]
+fn a_session_that_is_being_opened_does_not_stay_with_a_kernel_that_does_not_end() {
+    let world = World::new();
+    let (long, coming) = (Guest::new(&world, 1), Guest::new(&world, 2));
+    coming.close();
+    let files = Files::new(coming.files.iter().map(|file| file.try_clone().unwrap()).collect()).unwrap();
+    let [ring, page, _, journal, ..] = &files.all;
+    let (service, journal) = (Service::map(ring, page).unwrap(), Journal::map(journal).unwrap());
+    let session = Arc::new(Session::new(coming.config.clone(), world.shared.clone(), Parts { service, journal, files, taken: 0, phase: Phase::reading() }));
+    world.intake.add(&session).unwrap();
+    let opening = session.lock();
+    world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new()));
+    drop(opening);
+    let told: Vec<FromExecutor> = world.reports.try_iter().map(|(message, _)| message).collect();
+    assert!(told.iter().any(|message| matches!(message, FromExecutor::Occupied { staying } if *staying == [1])), "{told:?}");
+    world.intake.remove(2);
+    long.close();
+}
+
 /// What a standby has loaded before it is needed is not loaded again: the image is not even read.
 #[test]
 fn a_standby_that_has_preloaded_a_module_takes_its_client_over_without_the_image() {
@@ -258,7 +284,7 @@ fn a_standby_that_has_preloaded_a_module_takes_its_client_over_without_the_image
             }
         }
         guest.close();
-        keeper().drop_session(IMAGES).unwrap();
+        keeper().list(16).unwrap().iter().filter(|item| item.key.starts_with("image-")).for_each(|item| keeper().drop_key(16, &item.key).unwrap());
         world.shared.forget_images();
         preloader.end();
         let taken_over = guest.open(2);
@@ -272,6 +298,62 @@ fn a_standby_that_has_preloaded_a_module_takes_its_client_over_without_the_image
             Err(error) => assert!(!is_preloaded && error.to_string().contains("not in the keeper"), "{error}"),
         }
     }
+}
+
+/// A client that another executor has and that is to move here finds its modules loaded, also when
+/// the takeover is long over.
+#[test]
+fn what_was_preloaded_waits_for_a_client_that_comes_later() {
+    const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
+    let world = World::new();
+    let mut guest = Guest::new(&world, 17);
+    let window = cumux_wire::layout::window_address(17);
+    rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
+    guest.ask_ok(&Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 });
+    let mut preloader = Preloader::default();
+    preloader.expect(&world.shared, &guest.config, &Files::new(guest.files.iter().map(|file| file.try_clone().unwrap()).collect()).unwrap());
+    let begun = Instant::now();
+    let wait_for = |preloader: &Preloader, loaded: usize| {
+        while preloader.loaded() != loaded {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{} are preloaded", preloader.loaded());
+            std::thread::yield_now();
+        }
+    };
+    wait_for(&preloader, 1);
+    preloader.end();
+    preloader.clear(&world.shared);
+    guest.close();
+    keeper().drop_session(17).unwrap();
+    world.shared.forget_images();
+    // Neither keeper nor executor has the image: it is not needed.
+    guest.open(2).unwrap();
+    guest.ask_ok(&Op::FunctionSet { module: 1, function: 0, attribute: 9, value: -1 });
+    assert!(preloader.forget(17) && !preloader.forget(17));
+    preloader.clear(&world.shared);
+    wait_for(&preloader, 0);
+    guest.close();
+}
+
+/// The keeper has an image as long as its session has a module of it.
+#[test]
+fn an_image_goes_with_the_last_module_of_it() {
+    const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
+    let world = World::new();
+    let mut guest = Guest::new(&world, 18);
+    let window = cumux_wire::layout::window_address(18);
+    rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
+    let load = |module| Op::ModuleLoad { module, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 };
+    let kept = || keeper().list(18).unwrap().iter().filter(|item| item.key.starts_with("image-")).count();
+    guest.ask_ok(&load(1));
+    guest.ask_ok(&load(2));
+    assert_eq!(kept(), 1, "the same bytes");
+    guest.tell(&Op::ModuleUnload { module: 1 });
+    assert_eq!(kept(), 1);
+    guest.close();
+    guest.open(2).unwrap();
+    guest.tell(&Op::ModuleUnload { module: 2 });
+    assert_eq!(kept(), 0);
+    guest.close();
 }
 
 /// A successor that found a part of what the client had would give its memory out again.
@@ -512,7 +594,7 @@ fn what_was_under_way_at_two_deaths_is_known_by_the_journal() {
         let case = guest.open_as(generation, true).unwrap();
         ruling = suspicion::judge(&BTreeMap::from([(17, case)]));
         assert!(!world.session(17).intake() && !world.session(17).has_more(), "it is held back");
-        world.session(17).let_go(Vec::new());
+        world.session(17).end_hold(Vec::new());
     }
     assert_eq!(ruling, Ruling { guilty: vec![17], ..Ruling::default() });
     guest.close();
@@ -525,14 +607,14 @@ fn a_trial_ends_with_its_lead_or_its_time() {
     let guest = Guest::new(&world, 18);
     let session = world.session(18);
     session.lock().phase.hold_back();
-    session.let_go(vec![7, 9]);
+    session.end_hold(vec![7, 9]);
     assert!(!session.is_tried(false));
     session.lead_is_over(&mut session.lock(), 7);
     assert!(!session.is_tried(false));
     session.lead_is_over(&mut session.lock(), 9);
     assert!(session.is_tried(false));
     session.lock().phase.hold_back();
-    session.let_go(vec![7]);
+    session.end_hold(vec![7]);
     assert!(!session.is_tried(false) && session.is_tried(true) && session.is_tried(false));
     drop(session);
     guest.close();

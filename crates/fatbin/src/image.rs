@@ -3,7 +3,11 @@
 use crate::elf;
 use crate::error::Result;
 use crate::unpack::{self, Compression};
+use object::{Object as _, ObjectSection as _};
 use std::borrow::Cow;
+
+/// Machine code that is looked into is no larger.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// What an image contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,6 +106,18 @@ impl<'a> Image<'a> {
             Variant::Family => "f",
         };
         Some(format!("{kind}_{}{variant}", self.arch))
+    }
+
+    /// Whether there is anything to run in the image. The compiler's linker leaves machine code
+    /// without a function in programs that have nothing to link.
+    #[must_use]
+    pub fn has_code(&self) -> bool {
+        if self.kind != ImageKind::Elf {
+            return true;
+        }
+        let Ok(bytes) = self.bytes(MOST_BYTES) else { return true };
+        let Ok(file) = object::File::parse(&*bytes) else { return true };
+        file.sections().any(|section| section.name_bytes().is_ok_and(|name| name.starts_with(b".text")))
     }
 
     /// More specific is better: the newer architecture, then the narrower variant.

@@ -4,8 +4,9 @@
 //! with entries for some architectures: PTX text or a compiled image, plain or compressed. A
 //! program may also pass a bare compiled image or bare PTX. [`images`] reads all three;
 //! [`total_len`] says how many bytes belong to a pointer of which only the start is known;
-//! [`sections`] finds what is embedded in an executable file; [`cubin`] makes a compiled image use
-//! variables at addresses of the caller's; [`lines`] finds the source line of an instruction.
+//! [`sections`] finds what is embedded in an executable file; [`pieces`] what a linker is given;
+//! [`cubin`] makes a compiled image use variables at addresses of the caller's; [`lines`] finds the
+//! source line of an instruction.
 //!
 //! All input is hostile: nothing here panics, every length is checked before it is used, and
 //! unpacking is bounded by the announced size and by a limit of the caller's.
@@ -19,6 +20,7 @@ mod error;
 mod format;
 mod image;
 mod length;
+mod linkable;
 mod relocatable;
 mod unpack;
 
@@ -30,6 +32,7 @@ pub use error::{Error, Result};
 pub use format::{CONTAINER_MAGIC, Format, WRAPPER_MAGIC, identify};
 pub use image::{Image, ImageKind, Variant, best_compiled, best_ptx};
 pub use length::{Length, total_len};
+pub use linkable::{Code, Piece, Unlinked, check, containers, link, pieces, pieces_of_parts};
 pub use relocatable::Relocatable;
 pub use unpack::Compression;
 

@@ -2,8 +2,8 @@
 //!
 //! The compiler puts one container for each source file beside the code that it has linked itself.
 //! If it could not link (PTX alone), the container that programs register is empty, and a driver
-//! joins the parts when the program starts. A service that does not link can at least say that this
-//! is why the program does not run.
+//! joins the parts when the program starts. So does cumux, with the PTX of the parts; a part that
+//! has machine code alone cannot be joined, and then this is why the program does not run.
 
 use crate::{Image, ImageKind, images};
 use std::fmt;
@@ -22,6 +22,8 @@ pub struct Relocatable {
     pub parts: usize,
     /// What there is to link: `compute_75` for PTX, `sm_90` for machine code.
     pub architectures: Vec<String>,
+    /// Each part has PTX, though perhaps not for every device.
+    pub has_ptx: bool,
     /// What the compiler has linked already.
     pub linked: Vec<String>,
     /// A kernel starts another (dynamic parallelism).
@@ -33,13 +35,14 @@ impl Relocatable {
     /// no parts.
     #[must_use]
     pub fn of(linked: &[u8], parts: &[&[u8]]) -> Option<Self> {
-        let mut found = Self { linked: names(&images(linked).unwrap_or_default()), ..Self::default() };
+        let mut found = Self { linked: names(&images(linked).unwrap_or_default()), has_ptx: true, ..Self::default() };
         for part in parts {
             let Ok(images) = images(part) else { continue };
             let texts: Vec<String> = images.iter().filter(|image| image.kind == ImageKind::Ptx).filter_map(text).collect();
             if texts.iter().any(|text| defines_launch(text)) {
                 continue;
             }
+            found.has_ptx &= !texts.is_empty() || images.is_empty();
             found.parts += 1;
             found.architectures.extend(names(&images));
             found.starts_kernels |= texts.iter().any(|text| text.contains(LAUNCH));
@@ -48,6 +51,11 @@ impl Relocatable {
         found.architectures.dedup();
         (found.parts > 0).then_some(found)
     }
+}
+
+/// Whether these are the images of NVIDIA's device runtime.
+pub(crate) fn is_device_runtime(images: &[Image<'_>]) -> bool {
+    images.iter().filter(|image| image.kind == ImageKind::Ptx).filter_map(text).any(|text| defines_launch(&text))
 }
 
 fn text(image: &Image<'_>) -> Option<String> {
@@ -83,22 +91,15 @@ impl Relocatable {
             [] => String::new(),
             linked => format!(", and nvcc has linked it for {} alone", linked.join(", ")),
         };
-        let nested =
-            if self.starts_kernels { "; its kernels start kernels (dynamic parallelism, cudaLaunchDevice), which is not supported either" } else { "" };
         let architectures = self.architectures.join(", ");
-        format!(
-            "built with nvcc -rdc=true: its device code ({parts}: {architectures}) has to be linked on the device's side, which cumux does not do{linked}{nested}"
-        )
+        let lacks = if self.has_ptx { "this device takes none of its PTX" } else { "not all of it is there as PTX" };
+        format!("built with nvcc -rdc=true: its device code ({parts}: {architectures}) has to be linked on the device's side, and {lacks}{linked}")
     }
 
     /// What to do.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
-        if self.starts_kernels {
-            "build it without -rdc=true, each device function in the file whose kernels call it, and start kernels from the host"
-        } else {
-            "build it without -rdc=true, each device function in the file whose kernels call it"
-        }
+        "build all its parts with PTX that every device takes: nvcc -rdc=true -gencode arch=compute_75,code=compute_75"
     }
 }
 
@@ -123,7 +124,7 @@ mod tests {
         let found = Relocatable::of(b"", &[CALLER.as_bytes(), CALLER.as_bytes(), RUNTIME.as_bytes(), b"\0 no image"]).unwrap();
         assert_eq!((found.parts, found.starts_kernels, found.architectures.join(",").as_str()), (2, false, "compute_75"));
         let text = found.to_string();
-        assert!(text.contains("-rdc=true: its device code (2 parts: compute_75) has to be linked") && !text.contains("dynamic"), "{text}");
+        assert!(text.contains("-rdc=true: its device code (2 parts: compute_75) has to be linked on the device's side, and this device takes none"), "{text}");
         assert_eq!(Relocatable::of(b"", &[RUNTIME.as_bytes()]), None);
         assert_eq!(Relocatable::of(b"", &[]), None);
     }
@@ -132,6 +133,5 @@ mod tests {
     fn dynamic_parallelism_is_named() {
         let found = Relocatable::of(b"", &[PARENT.as_bytes(), RUNTIME.as_bytes()]).unwrap();
         assert_eq!((found.parts, found.starts_kernels), (1, true));
-        assert!(found.to_string().contains("dynamic parallelism, cudaLaunchDevice"), "{found}");
     }
 }

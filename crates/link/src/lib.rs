@@ -22,6 +22,7 @@ pub mod pulse;
 pub mod reach;
 pub mod stamp;
 pub mod trust;
+pub mod waits;
 
 pub use connection::Connection;
 pub use error::LinkError;

@@ -1,9 +1,9 @@
 //! PTX: text in, a resolved tree or diagnostics with line and column out.
 //!
-//! [`parse`] reads PTX as nvcc 13 emits it (`.version` up to 9.0). It never panics, takes time
+//! [`parse`] reads PTX as nvcc 13 emits it (`.version` up to 9.x). It never panics, takes time
 //! linear in the text, and bounds nesting. Instructions that nobody here can run (textures, tensor
 //! cores, asynchronous copies) are parsed all the same: the one who runs the module refuses them by
-//! name and line.
+//! name and line. [`link::link`] makes one text of several.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
@@ -12,6 +12,7 @@ mod check;
 mod diagnostic;
 mod fail;
 mod lexer;
+pub mod link;
 mod parser;
 
 pub use ast::Module;

@@ -205,7 +205,8 @@ fn what_is_no_ptx_is_said_to_be_none() {
     let first = |text: &str| parse(text).unwrap_err().diagnostics[0].to_string();
     assert_eq!(first("hello"), "line 1, column 1: expected '.version', found 'hello' (a PTX module begins with .version, .target and .address_size)");
     assert_eq!(first(""), "line 1, column 1: expected '.version', found the end of the text (a PTX module begins with .version, .target and .address_size)");
-    assert_eq!(first(".version 9.9\n.target sm_90"), "line 1, column 10: PTX version 9.9 is newer than 9.0 (compile with CUDA 13.0 or older)");
+    assert_eq!(first(".version 10.0\n.target sm_90"), "line 1, column 10: PTX version 10.0 is newer than 9.x (compile with CUDA 13 or older)");
+    assert!(parse(".version 9.5\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }").is_ok());
     assert_eq!(first(".version 9.0\n.target compute_90"), "line 2, column 9: 'compute_90' is not a target (targets are named sm_75, sm_90a and the like)");
     assert_eq!(
         first(".version 9.0\n.target sm_90\n.entry k() {\n ret;"),

@@ -21,6 +21,9 @@ pub enum FileError {
     /// The file could shrink under a mapping.
     #[error("a shared memory file is not sealed against shrinking; it did not come from a cumux server")]
     Unsealed,
+    /// The file could still be written.
+    #[error("a shared memory file is not sealed against writing")]
+    Writable,
 }
 
 /// Makes a zeroed memory file of `bytes` bytes, sealed against growing, shrinking and further
@@ -48,6 +51,88 @@ pub fn check(file: impl AsFd, bytes: u64) -> Result<(), FileError> {
         return Err(FileError::Unsealed);
     }
     Ok(())
+}
+
+/// Makes a memory file of `bytes` bytes that nobody can change afterwards. `fill` is given each
+/// piece of it and where that begins.
+///
+/// # Errors
+/// What `fill` answers, and [`FileError::System`] when the kernel refuses.
+pub fn create_constant<E: From<FileError>>(name: &str, bytes: u64, mut fill: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<OwnedFd, E> {
+    const PIECE: usize = 1 << 20;
+    let system = |errno| E::from(FileError::System(errno));
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
+    let mut piece = vec![0; PIECE.min(usize::try_from(bytes).unwrap_or(PIECE))];
+    let mut at = 0;
+    while at < bytes {
+        let length = piece.len().min(usize::try_from(bytes - at).unwrap_or(PIECE));
+        fill(at, &mut piece[..length])?;
+        let mut rest = &piece[..length];
+        while !rest.is_empty() {
+            let written = rustix::io::pwrite(&file, rest, at).map_err(system)?;
+            rest = &rest[written..];
+            at += written as u64;
+        }
+    }
+    rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL).map_err(system)?;
+    Ok(file)
+}
+
+/// The bytes of a file that nobody can change, mapped and not copied.
+#[derive(Debug)]
+pub struct Constant {
+    /// None where the file is empty.
+    address: Option<std::ptr::NonNull<u8>>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is read-only, and its file is sealed against writing.
+unsafe impl Send for Constant {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Constant {}
+
+impl Constant {
+    /// Maps a file that is sealed against writing and shrinking.
+    ///
+    /// # Errors
+    /// [`FileError`] when it is not such a file or the kernel refuses.
+    pub fn of(file: impl AsFd) -> Result<Self, FileError> {
+        let seals = rustix::fs::fcntl_get_seals(&file)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(FileError::Unsealed);
+        }
+        if !seals.contains(SealFlags::WRITE) {
+            return Err(FileError::Writable);
+        }
+        let bytes = usize::try_from(rustix::fs::fstat(&file)?.st_size).map_err(|_| rustix::io::Errno::FBIG)?;
+        if bytes == 0 {
+            return Ok(Self { address: None, bytes });
+        }
+        // SAFETY: a fresh private mapping at an address the kernel chooses. The file cannot shrink
+        // (checked), so no access raises SIGBUS.
+        let address = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, &file, 0)? };
+        Ok(Self { address: std::ptr::NonNull::new(address.cast()), bytes })
+    }
+}
+
+impl AsRef<[u8]> for Constant {
+    fn as_ref(&self) -> &[u8] {
+        match self.address {
+            // SAFETY: mapped by `of` for as long as this value lives; the file is sealed against
+            // writing (checked there), so the bytes do not change.
+            Some(address) => unsafe { std::slice::from_raw_parts(address.as_ptr(), self.bytes) },
+            None => &[],
+        }
+    }
+}
+
+impl Drop for Constant {
+    fn drop(&mut self) {
+        if let Some(address) = self.address {
+            // SAFETY: exactly the range that `of` mapped; nobody borrows from it any more.
+            let _ = unsafe { rustix::mm::munmap(address.as_ptr().cast(), self.bytes) };
+        }
+    }
 }
 
 /// A shared mapping of a whole file, readable and writable, unmapped on drop.

@@ -9,11 +9,13 @@
 //!
 //! The card shares itself between executors by time.
 
-use crate::core::Core;
+use crate::core::{Core, Wish};
 use crate::host::Host;
 use crate::session::{Moving, Seat, shortened};
 use crate::worker::Worker;
-use cumux_wire::message::{Capabilities, Home, Place, Scope, Wisher};
+use cumux_wire::message::{Capabilities, Home, Place, Scope, ToExecutor, Wisher};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
 impl<H: Host> Core<H> {
     /// Executors that serve some sessions alone.
@@ -41,9 +43,41 @@ impl<H: Host> Core<H> {
         self.clients.sessions.get(&session).is_some_and(|session| session.seat.elsewhere().is_some_and(|worker| worker != id))
     }
 
+    /// From now on an executor serves these sessions alone and takes no others: it is apart. Those
+    /// of its own that are not among them are nobody's. It is asked for those that stay after
+    /// `ask_after`; none = at once.
+    pub(crate) fn set_aside(&mut self, id: u64, staying: &BTreeSet<u32>, ask_after: Option<Instant>) {
+        let Some(worker) = self.executors.workers.get_mut(&id) else { return };
+        worker.scope = match worker.scope {
+            own @ Scope::Own { .. } => own,
+            Scope::Shared | Scope::Rest => Scope::Rest,
+        };
+        for session in self.clients.sessions.values_mut() {
+            let was_here = session.seat == Seat::Apart { worker: id };
+            if staying.contains(&session.about.id) {
+                session.seat = Seat::Apart { worker: id };
+                session.move_after = ask_after;
+                session.stays_because.clear();
+            } else if was_here {
+                session.seat = Seat::No;
+            }
+        }
+        // The next one must not take them before they have left; it has their modules when they
+        // come.
+        for (_, other) in self.executors.workers.iter().filter(|(other, worker)| **other != id && worker.is_shared() && worker.is_briefed()) {
+            staying.iter().for_each(|session| other.send(ToExecutor::Detach { session: *session, comes_later: true }));
+        }
+        // Who is to be ended is ended there.
+        if self.executors.service.active() == Some(id) {
+            for question in self.questions.open.values_mut().filter(|question| question.wish == Wish::End { worker: None }) {
+                question.wish = Wish::End { worker: Some(id) };
+            }
+        }
+    }
+
     /// Ends an executor apart whose clients have all gone or left, with what still runs there. One
     /// of a single session answers for that first.
-    pub(crate) fn end_if_alone(&mut self, id: u64) {
+    pub(crate) fn end_if_empty(&mut self, id: u64) {
         let Some(worker) = self.executors.workers.get_mut(&id).filter(|worker| worker.scope == Scope::Rest) else { return };
         let stays = |seat: Seat| seat.elsewhere() == Some(id);
         if !self.clients.sessions.values().any(|session| stays(session.seat) && !session.is_leaving()) {
@@ -92,8 +126,13 @@ impl<H: Host> Core<H> {
             (Scope::Rest, _) if session.stays_because.is_empty() => (Place::Apart, "its kernel does not end".to_owned()),
             (Scope::Rest, _) => (Place::Apart, format!("its kernel did not end: {}", session.stays_because)),
         };
+        let outdated = || match session.stays_because.as_str() {
+            "" => "its executor is of an earlier program, and it leaves that when it can".to_owned(),
+            why => format!("its executor is of an earlier program, and it leaves that when it can: {why}"),
+        };
+        let outdated = (executor.build < self.executors.build && matches!(place, Place::Own) && session.wants_own()).then(outdated);
         let under_way = (session.moving != Moving::Still).then_some("it is being moved");
-        let why = [Some(why.as_str()).filter(|why| !why.is_empty()), under_way].into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let why = [Some(why.as_str()).filter(|why| !why.is_empty()), outdated.as_deref(), under_way].into_iter().flatten().collect::<Vec<_>>().join("; ");
         (place, executor.pid, shortened(&why))
     }
 }

@@ -219,11 +219,11 @@ impl<H: Host> Core<H> {
         self.answer_movers(id, "its client has gone");
         // Also those that do not have it: they may keep addresses for it.
         for worker in self.executors.workers.values().filter(|worker| worker.is_briefed()) {
-            worker.send(ToExecutor::Detach { session: id });
+            worker.send(ToExecutor::Detach { session: id, comes_later: false });
         }
         if let Some(worker) = seat.elsewhere() {
             // With its last client it ends, and with it what still runs there.
-            self.end_if_alone(worker);
+            self.end_if_empty(worker);
             return self.count_clients();
         }
         self.count_clients();
@@ -276,12 +276,12 @@ impl<H: Host> Core<H> {
             self.log.line(&text);
         }
         for worker in self.executors.workers.values().filter(|worker| worker.is_briefed()) {
-            worker.send(ToExecutor::Detach { session: id });
+            worker.send(ToExecutor::Detach { session: id, comes_later: false });
         }
         self.keeper.drop_session(id);
         self.answer_movers(id, why);
         if let Some(worker) = had_it {
-            self.end_if_alone(worker);
+            self.end_if_empty(worker);
         }
     }
 

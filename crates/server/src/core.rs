@@ -63,6 +63,8 @@ pub(crate) enum Upgrade {
         earlier: PathBuf,
         /// Who has not moved by then stays for now.
         until: Instant,
+        /// By then the upgrade has come further, or is given up.
+        at_last: Instant,
     },
     /// The keeper is replaced; then this server hands over.
     Keeper {
@@ -91,6 +93,8 @@ pub(crate) struct Arrival {
 pub(crate) struct Resharing {
     pub(crate) request: u64,
     pub(crate) session: u32,
+    /// The executor that had the session then, and is to answer.
+    pub(crate) worker: u64,
     pub(crate) before: u32,
     pub(crate) now: u32,
     /// What the session had.
@@ -198,7 +202,8 @@ pub(crate) struct Executors {
     pub(crate) deaths: VecDeque<Instant>,
     /// None is started before.
     pub(crate) start_after: Instant,
-    /// Number of the program that is started now.
+    /// Number of the program that is started now: 1 for that of this server. Executors of an
+    /// earlier program have lower numbers.
     pub(crate) build: u32,
     /// The stripe of the arena that was given out last, and one more.
     pub(crate) next_stripe: u32,
@@ -343,7 +348,7 @@ impl<H: Host> Core<H> {
                 lived: Duration::ZERO,
                 deaths: VecDeque::new(),
                 start_after: now,
-                build: 0,
+                build: 1,
                 next_stripe: 0,
                 no_standby: None,
                 losses: Losses::default(),

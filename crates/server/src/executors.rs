@@ -5,7 +5,7 @@ use crate::core::{Core, Ending};
 use crate::event;
 use crate::host::{Host, Role};
 use crate::outbox::Outbox;
-use crate::session::{Moving, Seat};
+use crate::session::{Moving, Seat, Way};
 use crate::worker::{Finding, Remains, Service};
 use cumux_link::Connection;
 use cumux_link::pulse;
@@ -20,6 +20,15 @@ const LASTING: Duration = Duration::from_secs(1);
 const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 /// How often an executor without a keeper is asked to take a client.
 const SEAT_ATTEMPTS: u32 = 20;
+
+/// Why an executor serves no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It has ended, or has lost its device.
+    Lost,
+    /// Work of some clients does not end, and all others have left: nothing was lost.
+    Occupied,
+}
 
 /// What an executor says of itself when it comes.
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +95,9 @@ impl<H: Host> Core<H> {
         }
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
         session.seat = Seat::Taken;
+        if matches!(session.moving, Moving::Between { .. }) {
+            session.count_arrival();
+        }
         let terminated = session.awaits_termination();
         self.welcome(id);
         self.has_arrived(id);
@@ -125,13 +137,13 @@ impl<H: Host> Core<H> {
                 // Two executors never have the same: it was told so before it was activated.
                 Some(known) if known.seat.elsewhere().is_some() => {
                     if let Some(worker) = self.executors.workers.get(&id) {
-                        worker.send(ToExecutor::Detach { session });
+                        worker.send(ToExecutor::Detach { session, comes_later: false });
                     }
                 }
                 Some(known) => {
                     known.seat = Seat::Taken;
-                    if self.executors.generation > 1 && known.greeting.is_none() {
-                        known.status.takeovers += 1;
+                    if self.executors.generation > 1 {
+                        known.count_arrival();
                     }
                     self.welcome(session);
                     self.has_arrived(session);
@@ -142,7 +154,7 @@ impl<H: Host> Core<H> {
                 // Left from an earlier server, and ended since.
                 None => {
                     if let Some(worker) = self.executors.workers.get(&id) {
-                        worker.send(ToExecutor::Detach { session });
+                        worker.send(ToExecutor::Detach { session, comes_later: false });
                     }
                 }
             }
@@ -247,7 +259,7 @@ impl<H: Host> Core<H> {
         let lived = worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed());
         let pid = worker.pid;
         if self.executors.service.active() == Some(id) {
-            self.leave_service(pid, lived, &format!(" has ended: {why}"));
+            self.leave_service(id, pid, lived, Departure::Lost, &format!(" has ended: {why}"));
         } else {
             self.apart_is_over(id, lived);
         }
@@ -255,34 +267,16 @@ impl<H: Host> Core<H> {
 
     /// An executor has let go of all sessions but these.
     pub(crate) fn set_apart(&mut self, id: u64, staying: &[u32]) {
-        let Some(worker) = self.executors.workers.get_mut(&id) else { return };
-        // It never serves anybody else.
-        worker.scope = match worker.scope {
-            own @ Scope::Own { .. } => own,
-            Scope::Shared | Scope::Rest => Scope::Rest,
-        };
+        let Some(worker) = self.executors.workers.get(&id) else { return };
         let (pid, lived) = (worker.pid, worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed()));
-        for session in self.clients.sessions.values_mut() {
-            let was_here = session.seat == Seat::Apart { worker: id };
-            if staying.contains(&session.about.id) {
-                session.seat = Seat::Apart { worker: id };
-                // They come back when their work has ended.
-                session.move_after = Some(Instant::now() + COME_BACK_AFTER);
-                session.stays_because.clear();
-            } else if was_here {
-                session.seat = Seat::No;
-            }
-        }
-        // The next one must not take them.
-        for (_, other) in self.executors.workers.iter().filter(|(other, worker)| **other != id && worker.is_shared() && worker.is_briefed()) {
-            staying.iter().for_each(|session| other.send(ToExecutor::Detach { session: *session }));
-        }
+        // They come back when their work has ended.
+        self.set_aside(id, &staying.iter().copied().collect(), Some(Instant::now() + COME_BACK_AFTER));
         let pids: Vec<u32> = staying.iter().filter_map(|id| self.clients.sessions.get(id)).map(|session| session.about.pid).collect();
         if self.executors.service.active() == Some(id) {
             let why = format!(" serving all but client processes {pids:?}, whose kernels do not end and who keep it for themselves");
-            self.leave_service(pid, lived, &why);
+            self.leave_service(id, pid, lived, Departure::Occupied, &why);
         }
-        self.end_if_alone(id);
+        self.end_if_empty(id);
     }
 
     /// An executor apart has ended or lost its device. Its clients go on with the one that serves,
@@ -295,7 +289,7 @@ impl<H: Host> Core<H> {
             if session.is_leaving() {
                 over.push(session.about.id);
             } else if !session.wants_own() {
-                session.moving = Moving::Between { turned_back: String::new() };
+                session.moving = Moving::between(Way::TakenOver);
             } else if matches!(session.moving, Moving::Asked { .. }) {
                 session.moving = Moving::Still;
             }
@@ -303,6 +297,7 @@ impl<H: Host> Core<H> {
         for session in over {
             self.finish(session, None);
         }
+        self.resharings_are_over(id, None);
     }
 
     /// Nothing is left of this executor: its work can be taken over.
@@ -313,7 +308,7 @@ impl<H: Host> Core<H> {
         let now = Instant::now();
         let lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if self.executors.service.active() == Some(id) {
-            self.leave_service(worker.pid, lived, &format!(" has ended{how}"));
+            self.leave_service(id, worker.pid, lived, Departure::Lost, &format!(" has ended{how}"));
         } else {
             self.log.line(&format!("Executor {} has ended{how}", worker.pid));
             self.apart_is_over(id, lived);
@@ -336,11 +331,13 @@ impl<H: Host> Core<H> {
     }
 
     /// The executor that served does so no more.
-    pub(crate) fn leave_service(&mut self, pid: u32, lived: Duration, how: &str) {
+    pub(crate) fn leave_service(&mut self, id: u64, pid: u32, lived: Duration, departure: Departure, how: &str) {
         if self.executors.service.is_given() {
             let now = Instant::now();
             self.executors.lost_at = Some(now);
-            self.executors.losses.add(now);
+            if departure == Departure::Lost {
+                self.executors.losses.add(now);
+            }
         }
         self.executors.service = Service::ByNobody;
         self.executors.lived = lived;
@@ -357,7 +354,7 @@ impl<H: Host> Core<H> {
         }
         self.end_what_was_terminated();
         self.answer_questions_now();
-        self.resharings_are_over();
+        self.resharings_are_over(id, None);
         if self.ending == Ending::No || self.ending == Ending::Draining {
             let clients = self.clients.sessions.len();
             self.note(&format!("Executor {pid}{how}; {clients} clients wait for its successor"));
@@ -440,11 +437,11 @@ impl<H: Host> Core<H> {
     fn end_overdue_workers(&mut self, now: Instant) {
         for (id, worker) in &mut self.executors.workers {
             let stuck = match &mut self.executors.service {
-                Service::Beginning { worker, since } if worker == id && now >= *since + self.limits.start => {
+                Service::Beginning { worker, since } if worker == id && now >= *since + self.limits.waits.start => {
                     *since = now;
                     true
                 }
-                _ => !worker.is_shared() && worker.serving_since.is_none() && worker.activated.is_some_and(|since| now >= since + self.limits.start),
+                _ => !worker.is_shared() && worker.serving_since.is_none() && worker.activated.is_some_and(|since| now >= since + self.limits.waits.start),
             };
             if stuck || worker.is_overdue(now, &self.limits) {
                 worker.wait_again(now);
@@ -477,10 +474,10 @@ impl<H: Host> Core<H> {
     pub(crate) fn worker_deadlines(&self) -> Vec<Instant> {
         let mut all: Vec<Instant> = self.executors.workers.values().flat_map(|worker| worker.deadlines(&self.limits)).collect();
         if let Service::Beginning { since, .. } = self.executors.service {
-            all.push(since + self.limits.start);
+            all.push(since + self.limits.waits.start);
         }
         let own = self.executors.workers.values().filter(|worker| !worker.is_shared() && worker.serving_since.is_none());
-        all.extend(own.filter_map(|worker| worker.activated).map(|since| since + self.limits.start));
+        all.extend(own.filter_map(|worker| worker.activated).map(|since| since + self.limits.waits.start));
         all.push(self.executors.start_after);
         all.extend(self.executors.losses.next_change());
         all

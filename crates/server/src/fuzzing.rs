@@ -123,6 +123,10 @@ impl Host for Stage {
         true
     }
 
+    fn is_current(&self, _: u32) -> bool {
+        true
+    }
+
     fn is_ours(&self, _: u32) -> bool {
         false
     }

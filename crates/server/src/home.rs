@@ -31,7 +31,7 @@ impl<H: Host> Core<H> {
         let active = self.executors.service.active();
         for (_, standby) in self.executors.workers.iter().filter(|(id, w)| w.is_shared() && w.is_briefed() && !w.is_dismissed() && Some(**id) != active) {
             match &session.files {
-                _ if session.wants_own() || session.seat.elsewhere().is_some() => standby.send(ToExecutor::Detach { session: id }),
+                _ if session.wants_own() || session.seat.elsewhere().is_some() => standby.send(ToExecutor::Detach { session: id, comes_later: false }),
                 Some(files) if session.is_served() => standby.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share()),
                 _ => {}
             }
@@ -56,7 +56,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn has_arrived(&mut self, id: u32) {
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
         let why = match std::mem::replace(&mut session.moving, Moving::Still) {
-            Moving::Between { turned_back } => {
+            Moving::Between { turned_back, .. } => {
                 session.move_after = None;
                 session.stays_because.clone_from(&turned_back);
                 self.tell_standbys(id);
@@ -73,10 +73,11 @@ impl<H: Host> Core<H> {
     /// if it is on no such way, or nowhere else is left.
     pub(crate) fn turn_back(&mut self, id: u32, why: &str) -> bool {
         let Some(session) = self.clients.sessions.get_mut(&id).filter(|session| session.is_served() && session.greeting.is_none()) else { return false };
-        if session.moving != (Moving::Between { turned_back: String::new() }) {
+        let Moving::Between { way, turned_back } = &session.moving else { return false };
+        if !turned_back.is_empty() {
             return false;
         }
-        session.moving = Moving::Between { turned_back: why.to_owned() };
+        session.moving = Moving::Between { way: *way, turned_back: why.to_owned() };
         session.seat = Seat::No;
         let home = if session.wants_own() { Home::Shared } else { Home::Own { by: Wisher::Server } };
         let name = session.name();

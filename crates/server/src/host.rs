@@ -67,6 +67,8 @@ pub trait Host: Send + Clone + 'static {
     /// Whether a process left by an earlier server is a keeper or executor of this server's socket,
     /// and no stranger with its old number.
     fn is_ours(&self, pid: u32) -> bool;
+    /// Whether this process is of the program that is started now, as far as that can be seen.
+    fn is_current(&self, pid: u32) -> bool;
 }
 
 /// The real one.
@@ -177,6 +179,15 @@ impl Host for System {
         connection.peer().is_ok_and(|peer| peer.pid == Some(pid))
     }
 
+    fn is_current(&self, pid: u32) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        // Also of a file that was replaced or removed: this is its file, not its name.
+        let file_of = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+        let program = self.inner.program.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let (started, its) = (file_of(&program), file_of(Path::new(&format!("/proc/{pid}/exe"))));
+        started.zip(its).is_none_or(|(started, its)| started == its)
+    }
+
     fn is_ours(&self, pid: u32) -> bool {
         use std::os::unix::ffi::OsStrExt as _;
         let socket = self.inner.socket.as_os_str().as_bytes();
@@ -245,6 +256,8 @@ mod tests {
         let mut child = Command::new("cat").args(["-", "/run/x/server-1.sock"]).stdin(Stdio::piped()).spawn().unwrap();
         assert!(system.is_ours(child.id()));
         assert!(!system.is_ours(std::process::id()));
+        assert!(system.is_current(std::process::id()), "who asks is what is started");
+        assert!(!system.is_current(child.id()), "another program");
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -178,7 +178,7 @@ impl KeeperSlot {
 
     /// Ends one that has not said hello for too long.
     pub(crate) fn end_overdue<H: Host>(&mut self, now: Instant, limits: &Limits, host: &H) {
-        if self.desk.is_none() && self.process.is_some() && now >= self.started + limits.start {
+        if self.desk.is_none() && self.process.is_some() && now >= self.started + limits.waits.start {
             self.started = now;
             self.kill(host);
         }
@@ -245,7 +245,7 @@ impl KeeperSlot {
         let look = self.pulse.as_ref().map(Pulse::next);
         let due = match (&self.process, &self.desk) {
             (None, _) => Some(self.start_after),
-            (Some(_), None) => Some(self.started + limits.start),
+            (Some(_), None) => Some(self.started + limits.waits.start),
             (Some(_), Some(_)) => None,
         };
         look.into_iter().chain(due).min()

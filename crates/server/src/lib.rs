@@ -77,6 +77,7 @@ mod upgrade;
 mod watch;
 mod worker;
 
+use cumux_link::waits::Waits;
 use cumux_link::{Folder, FolderError, LinkError, Listener};
 use event::Event;
 use host::{Host, System};
@@ -123,8 +124,6 @@ pub struct Limits {
     pub clients: usize,
     /// Without daemon and clients for so long: nobody needs this server.
     pub lonely: Duration,
-    /// How long an earlier server's keeper and executors may take to come.
-    pub rebuild: Duration,
     /// How long an executor may take to answer for its metrics.
     pub metrics: Duration,
     /// How long the end of a client may take. The daemon waits a little longer.
@@ -134,16 +133,11 @@ pub struct Limits {
     /// Executors that stand by at most, where faults follow each other quickly; `CUMUX_STANDBYS`.
     /// Each has a context on the card.
     pub standbys: usize,
-    /// How long a new process may take to say hello, and an executor to take over.
-    pub start: Duration,
+    /// How long processes may take to come up, and moves and upgrades altogether.
+    pub waits: Waits,
     /// How long an executor may live after its connection ended, and processes after they were told
     /// to quit.
     pub quit: Duration,
-    /// How long a client that is moved by command may have to wait until its streams are empty.
-    /// `CUMUX_MOVE_WAIT_MS`.
-    pub move_wait: Duration,
-    /// How long an upgrade waits for clients whose work does not end. `CUMUX_UPGRADE_WAIT_MS`.
-    pub upgrade_wait: Duration,
     /// If so many executors die within [`Limits::storm_time`] the server gives up.
     pub storm: usize,
     /// See [`Limits::storm`].
@@ -155,15 +149,12 @@ impl Default for Limits {
         Self {
             clients: 256,
             lonely: Duration::from_secs(10),
-            rebuild: Duration::from_secs(5),
             metrics: Duration::from_secs(1),
             terminate: Duration::from_secs(4),
             heartbeat: Some(Duration::from_secs(5)),
             standbys: 2,
-            start: Duration::from_secs(60),
+            waits: Waits::default(),
             quit: Duration::from_secs(2),
-            move_wait: Duration::from_secs(2),
-            upgrade_wait: Duration::from_secs(20),
             storm: 5,
             storm_time: Duration::from_secs(10),
         }
@@ -177,10 +168,8 @@ impl Limits {
         let clients = cumux_environment::number_or_none("CUMUX_MAX_CLIENTS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let standbys = cumux_environment::number_or_none("CUMUX_STANDBYS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let default = Self::default();
-        let move_wait = cumux_environment::number_or_none("CUMUX_MOVE_WAIT_MS").map_or(default.move_wait, Duration::from_millis);
-        let upgrade_wait = cumux_environment::number_or_none("CUMUX_UPGRADE_WAIT_MS").map_or(default.upgrade_wait, Duration::from_millis);
         let (clients, standbys) = (clients.unwrap_or(default.clients), standbys.unwrap_or(default.standbys));
-        Self { clients, standbys, heartbeat: cumux_link::pulse::limit(), move_wait, upgrade_wait, ..default }
+        Self { clients, standbys, heartbeat: cumux_link::pulse::limit(), waits: Waits::from_environment(), ..default }
     }
 }
 

@@ -10,14 +10,15 @@
 
 use crate::core::{Core, Upgrade};
 use crate::host::Host;
-use crate::session::{Mover, Moving, Seat};
+use crate::session::{Mover, Moving, Seat, Way};
 use cumux_wire::message::{ClientStatus, FromServer, Home, ToExecutor, Wisher};
 use std::time::{Duration, Instant};
 
 /// How long a session may be paused that nobody waits for.
 const BRIEF: Duration = Duration::from_millis(100);
-/// How long an administrator waits for a move at most. The daemon waits a little longer.
-const LONGEST_MOVE: Duration = Duration::from_secs(30);
+/// A session that nobody waits for was paused in vain: it is not asked for before this many times
+/// as long has passed, so that it loses at most a hundredth of its time.
+const REST: u32 = 100;
 
 impl<H: Host> Core<H> {
     /// An administrator moves a client.
@@ -33,15 +34,22 @@ impl<H: Host> Core<H> {
             return self.tell(FromServer::Moved { request, found: true, executor: 0, error });
         }
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
-        // Two who wait want the same, or the later one counts.
         let before = session.movers.first().map_or(session.about.home, |mover| mover.before);
-        session.movers.push(Mover { request, until: Instant::now() + LONGEST_MOVE, before });
+        // Where two want different things the later one counts, and the earlier one hears it.
+        let overtaken: Vec<Mover> = session.movers.extract_if(.., |mover| mover.own != own).collect();
+        session.movers.push(Mover { request, own, until: Instant::now() + self.limits.waits.one_move(), before });
         session.move_after = None;
         if session.wants_own() != own {
             self.set_home(id, home);
         }
+        let (_, executor, _) = self.place_of(id);
+        for Mover { request, .. } in overtaken {
+            let place = if own { "to an executor of its own" } else { "back to all others" };
+            let error = format!("a later order has overtaken this one: it goes {place}");
+            self.tell(FromServer::Moved { request, found: true, executor, error });
+        }
         if self.is_at_home(id) {
-            self.has_arrived(id);
+            self.answer_movers(id, "");
         }
     }
 
@@ -69,7 +77,7 @@ impl<H: Host> Core<H> {
             let ready = to.and_then(|to| self.executors.workers.get(&to)).is_some_and(|worker| worker.is_ready());
             let Some(worker) = self.executors.workers.get(&from).filter(|worker| ready && worker.has_keeper() && !worker.is_doomed()) else { continue };
             let waited_for = !session.movers.is_empty();
-            let wait = if waited_for || self.upgrade != Upgrade::No { self.limits.move_wait } else { BRIEF };
+            let wait = if waited_for || self.upgrade != Upgrade::No { self.limits.waits.pause } else { BRIEF };
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             worker.send(ToExecutor::Release { session: id, wait_ms, unless_still: !waited_for });
             if let Some(session) = self.clients.sessions.get_mut(&id) {
@@ -79,7 +87,7 @@ impl<H: Host> Core<H> {
     }
 
     /// An executor has let go of a session, or keeps it.
-    pub(crate) fn released(&mut self, worker: u64, error: &str, status: ClientStatus) {
+    pub(crate) fn released(&mut self, worker: u64, error: &str, status: ClientStatus, paused: Duration) {
         let id = status.session;
         let has_it = match self.clients.sessions.get(&id).map(|session| session.seat) {
             Some(Seat::Taken) => self.executors.service.active() == Some(worker),
@@ -89,25 +97,37 @@ impl<H: Host> Core<H> {
         let Some(session) = self.clients.sessions.get_mut(&id).filter(|_| has_it) else { return };
         if !error.is_empty() {
             session.moving = Moving::Still;
-            return self.give_up_move(id, error);
+            let nobody_waits = session.movers.is_empty() && self.upgrade == Upgrade::No;
+            self.give_up_move(id, error);
+            if let Some(session) = self.clients.sessions.get_mut(&id).filter(|_| nobody_waits) {
+                session.move_after = session.move_after.max(Instant::now().checked_add(paused.saturating_mul(REST)));
+            }
+            return;
         }
         // As well if nobody has asked: it has answered an earlier server.
         session.update(status);
         session.seat = Seat::No;
         session.lived = Duration::ZERO;
-        session.moving = Moving::Between { turned_back: String::new() };
+        session.moving = Moving::between(Way::Moved);
         if session.is_leaving() {
             // Nobody has it any more, so nobody else will say that it has gone.
             self.finish(id, None);
         }
-        self.end_if_alone(worker);
+        self.resharings_are_over(worker, Some(id));
+        self.end_if_empty(worker);
     }
 
     /// Whoever waits too long for a move hears so.
     fn end_late_moves(&mut self, now: Instant) {
         let late: Vec<u32> = self.clients.sessions.values().filter(|s| s.movers.iter().any(|mover| mover.until <= now)).map(|s| s.about.id).collect();
         for id in late {
-            self.give_up_move(id, "the executor where it is to be does not come up in time; server.log has what is known");
+            let seconds = self.limits.waits.one_move().as_secs();
+            let why = match self.clients.sessions.get(&id).map(|session| &session.moving) {
+                Some(Moving::Asked { .. }) => format!("its executor was asked to let it go, and has not answered within {seconds} s"),
+                Some(Moving::Between { .. }) => format!("it has left its executor, and none has taken it within {seconds} s: it goes where it was"),
+                _ => format!("the executor where it is to be has not come up within {seconds} s; server.log has what is known"),
+            };
+            self.give_up_move(id, &why);
         }
     }
 }

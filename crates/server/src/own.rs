@@ -92,9 +92,7 @@ impl<H: Host> Core<H> {
         }
         session.seat = Seat::Apart { worker: id };
         session.own_failures = 0;
-        if session.greeting.is_none() {
-            session.status.takeovers += 1;
-        }
+        session.count_arrival();
         let name = session.name();
         self.log.line(&format!("Executor {pid} serves client {name} alone"));
         if !suspects.is_empty() {

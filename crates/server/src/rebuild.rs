@@ -36,8 +36,13 @@ impl<H: Host> Core<H> {
             }
         }
         for pid in executors {
+            let is_current = self.host.is_current(pid);
             if let Ok(id) = self.adopt_worker(pid, Scope::Shared) {
                 found.push(pid);
+                // Its clients leave it when they can, also those that have it for themselves.
+                if let Some(worker) = self.executors.workers.get_mut(&id).filter(|_| !is_current) {
+                    worker.build = 0;
+                }
                 // It would not come, and its clients wait.
                 if let Some(worker) = self.executors.workers.get_mut(&id).filter(|_| self.host.motion(pid) == Motion::Stopped) {
                     worker.end(&self.host);
@@ -48,7 +53,7 @@ impl<H: Host> Core<H> {
             return;
         }
         self.log.line(&format!("Taking over from server {}: waiting for its processes {found:?}", old.server));
-        self.rebuild = Some(Rebuild { until: now + self.limits.rebuild, kept_named: false, named: BTreeSet::new() });
+        self.rebuild = Some(Rebuild { until: now + self.limits.waits.rebuild, kept_named: false, named: BTreeSet::new() });
     }
 
     /// Whether ordinary service may begin, or go on.
@@ -138,7 +143,7 @@ impl<H: Host> Core<H> {
                 self.log.line(&format!("Session {id} that an executor has cannot be taken over; it is ended"));
                 for worker in self.executors.workers.values() {
                     worker.send(ToExecutor::Terminate { session: id, result: result::MPS_RPC_FAILURE });
-                    worker.send(ToExecutor::Detach { session: id });
+                    worker.send(ToExecutor::Detach { session: id, comes_later: false });
                 }
             }
         }

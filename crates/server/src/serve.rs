@@ -16,7 +16,7 @@ use cumux_wire::message::{FromExecutor, FromServer, Hello, ToServer};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl<H: Host> Core<H> {
     /// A server that goes on where an earlier one has ended, if there was one.
@@ -163,11 +163,10 @@ impl<H: Host> Core<H> {
             FromExecutor::Detached { status } if is_active && !self.is_with_another(worker, status.session) => self.finish(status.session, Some(*status)),
             FromExecutor::Detached { status } if self.is_apart_with(worker, status.session) => {
                 self.finish(status.session, Some(*status));
-                self.end_if_alone(worker);
+                self.end_if_empty(worker);
             }
             FromExecutor::Metrics { request, clients, more } if self.is_apart(worker) => self.note_figures(worker, request, clients, more),
-            FromExecutor::Shared { request, error, session } if self.is_apart_with(worker, session) => self.reshared(request, error),
-            FromExecutor::Shared { session, .. } if self.is_with_another(worker, session) => {}
+            FromExecutor::Shared { request, error, .. } => self.reshared(worker, request, error),
             FromExecutor::CoreDump { sessions } => {
                 if let Some(dump) = descriptors.into_iter().next()
                     && let Err(error) = self.faults.keep_dump(sessions, dump)
@@ -176,13 +175,12 @@ impl<H: Host> Core<H> {
                 }
             }
             FromExecutor::Occupied { staying } => self.set_apart(worker, &staying),
-            FromExecutor::Released { error, status } => self.released(worker, &error, *status),
+            FromExecutor::Released { error, status, paused_us } => self.released(worker, &error, *status, Duration::from_micros(paused_us)),
             FromExecutor::Active { resumed, lost, suspects, .. } if self.is_own(worker) => self.own_active(worker, &resumed, lost, &suspects),
             FromExecutor::Active { generation, resumed, lost, suspects } if is_active && generation == self.executors.generation => {
                 self.now_active(worker, resumed, &lost, &suspects);
             }
             FromExecutor::Metrics { request, clients, more } if is_active => self.answer_status(request, clients, more),
-            FromExecutor::Shared { request, error, .. } if is_active => self.reshared(request, error),
             FromExecutor::Fault { session, result, text } => self.fault(session, result, &text),
             FromExecutor::Serves { session, .. } => self.restore_served(worker, *session, descriptors),
             FromExecutor::ServesEnd { request } if request == u64::from(self.pid) => {
@@ -208,8 +206,7 @@ impl<H: Host> Core<H> {
             | FromExecutor::Detached { .. }
             | FromExecutor::Active { .. }
             | FromExecutor::Metrics { .. }
-            | FromExecutor::ServesEnd { .. }
-            | FromExecutor::Shared { .. } => {}
+            | FromExecutor::ServesEnd { .. } => {}
         }
     }
 
@@ -285,7 +282,7 @@ impl<H: Host> Core<H> {
         for question in self.questions.open.values() {
             at(Some(question.until));
         }
-        at(self.upgrade_deadline());
+        self.upgrade_deadlines().for_each(|deadline| at(Some(deadline)));
         for session in self.clients.sessions.values() {
             at(session.move_after);
             session.movers.iter().for_each(|mover| at(Some(mover.until)));

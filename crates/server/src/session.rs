@@ -135,9 +135,27 @@ pub(crate) enum Moving {
     },
     /// None has it; the one where it is to be is told of it.
     Between {
+        /// How it has left the one before.
+        way: Way,
         /// Why it goes elsewhere than it was to; empty while it does not.
         turned_back: String,
     },
+}
+
+impl Moving {
+    /// On its way to where it is to be.
+    pub(crate) fn between(way: Way) -> Self {
+        Self::Between { way, turned_back: String::new() }
+    }
+}
+
+/// How a session has left an executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// With empty streams, as it was asked to.
+    Moved,
+    /// The executor has ended, or has lost its device.
+    TakenOver,
 }
 
 /// An administrator who waits for a move.
@@ -145,6 +163,8 @@ pub(crate) enum Moving {
 pub(crate) struct Mover {
     /// The daemon's question.
     pub(crate) request: u64,
+    /// Whether the session is to have an executor of its own.
+    pub(crate) own: bool,
     /// So long.
     pub(crate) until: Instant,
     /// Where the session goes if it cannot be moved.
@@ -315,7 +335,8 @@ impl Session {
         let old = std::mem::take(&mut self.status);
         let error = if told.error == 0 { old.error } else { told.error };
         let fault = if told.fault.is_empty() { old.fault } else { shortened(&told.fault) };
-        let takeovers = told.takeovers.max(old.takeovers);
+        // The executor counts from the journal, which has what earlier servers have seen.
+        let (takeovers, moves) = (told.takeovers.max(old.takeovers), told.moves.max(old.moves));
         self.status = ClientStatus {
             session: old.session,
             pid: old.pid,
@@ -328,8 +349,19 @@ impl Session {
             error,
             fault,
             takeovers,
+            moves,
             ..told
         };
+    }
+
+    /// An executor has it that did not have it before: one to which it has moved, or one that has
+    /// taken over. Its first one is neither.
+    pub(crate) fn count_arrival(&mut self) {
+        match self.moving {
+            _ if self.greeting.is_some() => {}
+            Moving::Between { way: Way::Moved, .. } => self.status.moves += 1,
+            Moving::Between { way: Way::TakenOver, .. } | Moving::Still | Moving::Asked { .. } => self.status.takeovers += 1,
+        }
     }
 
     /// As the log names a client: a process has one session, which stands for the context that

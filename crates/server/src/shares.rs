@@ -6,7 +6,7 @@
 
 use crate::core::{Core, Resharing};
 use crate::host::Host;
-use crate::session::shared_anew;
+use crate::session::{Seat, shared_anew};
 use cumux_wire::message::{FromServer, ToExecutor};
 use cumux_wire::share::Share;
 
@@ -24,7 +24,12 @@ impl<H: Host> Core<H> {
         let count = |parts: &[cumux_wire::message::DeviceGrant]| parts.first().map_or(0, |part| part.multiprocessors);
         let (id, name) = (session.about.id, session.name());
         let old = session.about.parts.clone();
-        let change = Resharing { request, session: id, before: count(&old), now: count(&parts), old };
+        let holder = match session.seat {
+            Seat::No => None,
+            Seat::Asked | Seat::Taken => self.executors.service.active(),
+            Seat::Promised { worker } | Seat::Apart { worker } => Some(worker),
+        };
+        let change = Resharing { request, session: id, worker: holder.unwrap_or(0), before: count(&old), now: count(&parts), old };
         session.about.parts.clone_from(&parts);
         session.status.multiprocessors = change.now;
         self.log.line(&format!("Active Threads Percentage of client {name} set to {}: {} multiprocessors, {} before", share.text(), change.now, change.before));
@@ -34,7 +39,7 @@ impl<H: Host> Core<H> {
         for worker in self.executors.workers.values().filter(|worker| worker.is_briefed()) {
             worker.send(ToExecutor::Share { request: number, session: id, parts: parts.clone() });
         }
-        if self.executors.service.is_given() {
+        if holder.is_some() {
             self.questions.resharings.insert(number, change);
         } else {
             // Between two executors nothing runs: the next one begins with it.
@@ -42,9 +47,13 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// The executor has given the share, or could not.
-    pub(crate) fn reshared(&mut self, number: u64, error: String) {
-        if let Some(Resharing { request, session, before, now, old }) = self.questions.resharings.remove(&number) {
+    /// An executor has given the share, or could not. Those that do not have the session say
+    /// nothing that counts.
+    pub(crate) fn reshared(&mut self, worker: u64, number: u64, error: String) {
+        if self.questions.resharings.get(&number).is_none_or(|change| change.worker != worker) {
+            return;
+        }
+        if let Some(Resharing { request, session, before, now, old, .. }) = self.questions.resharings.remove(&number) {
             if !error.is_empty()
                 && let Some(known) = self.clients.sessions.get_mut(&session)
             {
@@ -59,9 +68,11 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// The executor has ended: its successor begins with the new shares.
-    pub(crate) fn resharings_are_over(&mut self) {
-        for (_, Resharing { request, before, now, .. }) in std::mem::take(&mut self.questions.resharings) {
+    /// The executor has ended, or this session has left it: the next one begins with the new share.
+    pub(crate) fn resharings_are_over(&mut self, worker: u64, only: Option<u32>) {
+        let over = |change: &Resharing| change.worker == worker && only.is_none_or(|session| session == change.session);
+        let over: Vec<u64> = self.questions.resharings.iter().filter(|(_, change)| over(change)).map(|(number, _)| *number).collect();
+        for Resharing { request, before, now, .. } in over.iter().filter_map(|number| self.questions.resharings.remove(number)).collect::<Vec<_>>() {
             self.tell(FromServer::Shared { request, before, now, error: String::new() });
         }
     }

@@ -16,12 +16,10 @@ use crate::core::{Core, Ending, Upgrade};
 use crate::host::Host;
 use crate::session::{Keeping, Moving, Seat, Session};
 use crate::worker::Service;
-use cumux_wire::message::{Capabilities, FromServer, Scope, ToExecutor};
+use cumux_wire::message::{Capabilities, FromServer, ToExecutor};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// How long a keeper may take to come up and take all descriptors.
-const KEEPER: Duration = Duration::from_secs(10);
+use std::time::Instant;
 
 impl<H: Host> Core<H> {
     /// The daemon wants all processes to be those of this program. It has looked at it.
@@ -42,22 +40,25 @@ impl<H: Host> Core<H> {
         self.note(&format!("Upgrade: executors, keeper and server are replaced by {}", program.display()));
         let earlier = self.host.use_program(program);
         self.executors.build += 1;
-        self.upgrade = Upgrade::Executors { request, earlier, until: Instant::now() + self.limits.upgrade_wait };
+        let (now, waits) = (Instant::now(), self.limits.waits);
+        self.upgrade = Upgrade::Executors { request, earlier, until: now + waits.upgrade, at_last: now + waits.executors() };
     }
 
     /// When something has to be done even if nothing happens.
-    pub(crate) fn upgrade_deadline(&self) -> Option<Instant> {
-        match self.upgrade {
-            Upgrade::No => None,
-            Upgrade::Executors { until, .. } | Upgrade::Keeper { until, .. } => Some(until),
-        }
+    pub(crate) fn upgrade_deadlines(&self) -> impl Iterator<Item = Instant> {
+        let (until, at_last) = match self.upgrade {
+            Upgrade::No => (None, None),
+            Upgrade::Executors { until, at_last, .. } => (Some(until), Some(at_last)),
+            Upgrade::Keeper { until, .. } => (Some(until), None),
+        };
+        until.into_iter().chain(at_last)
     }
 
     /// The next step, if it is due.
     pub(crate) fn upgrade_step(&mut self, now: Instant) {
         match self.upgrade {
             Upgrade::No => {}
-            Upgrade::Executors { request, until, .. } => {
+            Upgrade::Executors { request, until, at_last, .. } => {
                 self.replace_standbys();
                 self.retire_active();
                 let build = self.executors.build;
@@ -70,9 +71,18 @@ impl<H: Host> Core<H> {
                     let before = self.keeper.pid();
                     self.note(&format!("Upgrade: keeper {before} is replaced"));
                     self.keeper.close(&self.host);
-                    self.upgrade = Upgrade::Keeper { request, before, until: now + KEEPER };
+                    self.upgrade = Upgrade::Keeper { request, before, until: now + self.limits.waits.keeper };
                 } else if now >= until && self.is_on_trial(build) {
                     self.abandon_upgrade("none has come up in time");
+                } else if now >= at_last {
+                    let reason = if !serves {
+                        "no executor serves"
+                    } else if !seated {
+                        "clients are on their way between executors"
+                    } else {
+                        "there is no keeper"
+                    };
+                    self.halt_upgrade(request, reason);
                 }
             }
             Upgrade::Keeper { request, before, until } => {
@@ -80,8 +90,10 @@ impl<H: Host> Core<H> {
                 let lines = self.executors.workers.values().all(|worker| worker.has_keeper() || !worker.can_be_briefed());
                 let comes = self.keeper.is_up() && self.keeper.pid() != before && kept && lines;
                 let waiting = self.clients.sessions.values().any(|session| session.greeting.is_some());
-                if (comes && !waiting) || now >= until {
+                if comes && (!waiting || now >= until) {
                     self.hand_over(request);
+                } else if now >= until {
+                    self.halt_upgrade(request, "the next keeper has not taken everything in time");
                 }
             }
         }
@@ -104,24 +116,28 @@ impl<H: Host> Core<H> {
         let Some(old) = self.executors.service.serving() else { return };
         let ready = self.executors.workers.values().any(|worker| worker.build == build && worker.can_serve());
         let asked = self.clients.sessions.values().any(|session| session.seat == Seat::Asked);
-        let Some(worker) = self.executors.workers.get_mut(&old).filter(|worker| worker.build < build && ready && !asked) else { return };
-        worker.scope = Scope::Rest;
+        let Some(worker) = self.executors.workers.get(&old).filter(|worker| worker.build < build && ready && !asked) else { return };
         worker.send(ToExecutor::Retire);
         let pid = worker.pid;
-        for session in self.clients.sessions.values_mut().filter(|session| session.seat == Seat::Taken) {
-            session.seat = Seat::Apart { worker: old };
-            session.move_after = None;
-            session.stays_because.clear();
-        }
-        // The next one must not take them before they have left.
-        let there: Vec<u32> = self.clients.sessions.values().filter(|s| s.seat == (Seat::Apart { worker: old })).map(|s| s.about.id).collect();
-        for other in self.executors.workers.values().filter(|worker| worker.is_shared() && worker.is_briefed()) {
-            there.iter().for_each(|session| other.send(ToExecutor::Detach { session: *session }));
-        }
+        let there: BTreeSet<u32> = self.clients.sessions.values().filter(|session| session.seat == Seat::Taken).map(|session| session.about.id).collect();
+        self.set_aside(old, &there, None);
         self.executors.service = Service::ByNobody;
         self.note(&format!("Upgrade: the {} clients of executor {pid} move to the next one", there.len()));
-        self.end_if_alone(old);
+        self.end_if_empty(old);
         self.activate(Instant::now());
+    }
+
+    /// What is not replaced by now stays as it is, and whoever waits hears what that is.
+    fn halt_upgrade(&mut self, request: u64, reason: &str) {
+        let build = self.executors.build;
+        let old = self.executors.workers.values().filter(|worker| worker.build < build).count();
+        let error = format!(
+            "{reason}. Executors are started from the new program, {old} are still of the one before, and this server and its keeper go on; \
+             server.log says more. Clients go on meanwhile: order the upgrade again"
+        );
+        self.note(&format!("Upgrade: {error}"));
+        self.upgrade = Upgrade::No;
+        self.tell(FromServer::Upgraded { request, staying: Vec::new(), error });
     }
 
     /// Everything else is of the new program: this server ends, and leaves all to the next one.

@@ -272,7 +272,7 @@ impl Worker {
 
     fn due(&self, limits: &Limits) -> Option<Instant> {
         match &self.contact {
-            Contact::Awaited { since } => Some(*since + limits.start),
+            Contact::Awaited { since } => Some(*since + limits.waits.start),
             Contact::Made { course: Course::CutOff { since }, .. } => Some(*since + limits.quit),
             Contact::Made { .. } => None,
         }

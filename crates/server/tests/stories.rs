@@ -607,6 +607,8 @@ fn when_its_kernel_has_ended_a_client_comes_back() {
     let mut world = World::new("occupied, ends");
     let ([first, second, third], apart) = occupied(&mut world);
     let status = world.status_when(|s| s.clients.iter().all(|client| client.place == Place::Shared && client.executor == s.executor));
+    let counts = |of: &parts::world::Client| status.clients.iter().find(|client| client.session == of.session).map(|client| (client.takeovers, client.moves));
+    assert_eq!([&first, &second].map(counts), [Some((0, 1)), Some((1, 0))], "one has moved, the other was taken over");
     assert_eq!([&first, &second, &third].map(|client| (client.generation(), client.sticky())), [(2, 0); 3]);
     world.wait_for(|_| !std::path::Path::new(&format!("/proc/{apart}/exe")).exists());
     assert_eq!((status.takeovers, status.clients.len()), (1, 3), "its end is nobody's misfortune");
@@ -663,6 +665,55 @@ fn a_client_whose_kernel_does_not_end_keeps_its_executor_for_itself() {
     let status = world.status_when(|s| s.clients.len() == 2 && s.gone.len() == 2);
     assert_eq!((status.takeovers, status.state.as_str()), (1, "ACTIVE"), "its end is nobody's misfortune");
     assert_eq!((third.generation(), newcomer.sticky()), (2, 0));
+}
+
+/// Each attempt costs the client 15 ms: it is not asked for again before a hundred times that.
+#[test]
+fn a_client_that_cannot_leave_yet_loses_a_hundredth_of_its_time() {
+    let mut world = World::new("occupied");
+    let _clients = occupied(&mut world);
+    let asked = |world: &World| -> Vec<u64> {
+        let log = world.log();
+        let lines = log.lines().filter_map(|line| line.split_once("asked to let go of session 1 at ")?.1.strip_suffix(" ms"));
+        lines.map(|ms| ms.parse().unwrap()).collect()
+    };
+    world.wait_for(|world| asked(world).len() >= 3);
+    let times = asked(&world);
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 1500), "{times:?}");
+}
+
+#[test]
+fn of_two_orders_that_cross_the_first_one_hears_that_it_was_overtaken() {
+    let mut world = World::new("keeps");
+    let a = world.client();
+    let pid = a.program.id();
+    world.status_when(|s| s.standby != 0);
+    world.tell(&ToServer::Move { request: 50, pid, own: true }, &[]);
+    world.status_when(|s| s.clients.iter().any(|client| client.place_why.contains("being moved")));
+    world.tell(&ToServer::Move { request: 51, pid, own: false }, &[]);
+    world.expect(|m| matches!(m, FromServer::Moved { request: 50, found: true, error, .. } if error.contains("overtaken")));
+    world.expect(|m| matches!(m, FromServer::Moved { request: 51, found: true, error, .. } if error.is_empty()));
+    assert_eq!(world.status().clients[0].place, Place::Shared);
+}
+
+/// The share of a client in an executor of its own is that executor's to give; when it dies the next
+/// one begins with it, and whoever waits hears that.
+#[test]
+fn a_share_is_answered_for_by_the_executor_that_has_the_client() {
+    let mut world = World::new("shares nothing");
+    let a = world.client();
+    let pid = a.program.id();
+    world.status_when(|s| s.standby != 0);
+    world.tell(&ToServer::Move { request: 60, pid, own: true }, &[]);
+    world.expect(|m| matches!(m, FromServer::Moved { request: 60, error, .. } if error.is_empty()));
+    let own = world.status().clients[0].clone();
+    assert_eq!((own.place, own.moves, own.takeovers), (Place::Own, 1, 0));
+    world.tell(&ToServer::SetShare { request: 61, pid, share: cumux_wire::share::Share::parse("25").unwrap() }, &[]);
+    let before = world.status();
+    kill(own.executor);
+    world.expect(|m| matches!(m, FromServer::Shared { request: 61, before: 66, now: 32, error } if error.is_empty()));
+    let next = world.status_when(|s| s.clients[0].place == Place::Own && s.clients[0].executor != own.executor);
+    assert_eq!((next.executor, next.clients[0].multiprocessors, next.clients[0].takeovers), (before.executor, 32, 1));
 }
 
 #[test]

@@ -12,7 +12,8 @@ use crate::context;
 use crate::event::Event;
 use crate::ffi::{Try, error, list, put, put_if};
 use crate::function::Function;
-use crate::graph::{Graph, Kernel, NODES, Owned, Work, find_graph, plain_edges};
+use crate::graph::{Graph, Kernel, NODES, Work, find_graph, plain_edges};
+use crate::memory::of_graphs::Owned;
 use crate::process;
 use crate::stream::{Capture, CapturePoint, Stream};
 use crate::sync::lock;
@@ -69,6 +70,40 @@ pub(crate) fn refuse_while_capturing(stream: &Stream) -> Try {
     }
 }
 
+/// For calls that a capture does not see, such as an allocation: a graph that depends on them would
+/// be wrong when it is launched. They spoil the captures that are not relaxed about them: those of
+/// this thread, and those that are global, unless this thread has chosen to ignore the others
+/// (`cuThreadExchangeStreamCaptureMode`).
+///
+/// # Errors
+/// STREAM_CAPTURE_UNSUPPORTED.
+pub(crate) fn refuse_unsafe_call() -> Try {
+    let mut captures = lock(&CAPTURES);
+    if captures.is_empty() {
+        return Ok(());
+    }
+    // A capture whose streams are gone can never end.
+    captures.retain(|capture| lock(&capture.streams).iter().any(|stream| stream.strong_count() > 0));
+    let thread = Mode(MODE.get());
+    if thread == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
+        return Ok(());
+    }
+    let here = std::thread::current().id();
+    let mut refused = false;
+    for capture in captures.iter() {
+        let forbids = if capture.thread == here {
+            capture.mode != Mode::CU_STREAM_CAPTURE_MODE_RELAXED
+        } else {
+            thread == Mode::CU_STREAM_CAPTURE_MODE_GLOBAL && capture.mode == Mode::CU_STREAM_CAPTURE_MODE_GLOBAL
+        };
+        if forbids {
+            capture.invalidate();
+            refused = true;
+        }
+    }
+    if refused { Err(UNSUPPORTED) } else { Ok(()) }
+}
+
 /// For work that turns out to be none.
 ///
 /// # Errors
@@ -116,7 +151,7 @@ pub(crate) fn capture_host(stream: &Stream, work: callback::Work) -> Try<bool> {
     add_node(stream, || Ok(Work::Host(work)))
 }
 
-/// Memory for a capturing stream: allocated now, for as long as the graph lives. `None` when the
+/// Memory for a capturing stream: its place is known now, a launch allocates it. `None` when the
 /// stream does not capture.
 pub(crate) fn capture_alloc(session: &Connection, stream: &Stream, bytes: u64) -> Try<Option<u64>> {
     let mut address = None;

@@ -24,8 +24,8 @@ const MOST_PARTS: usize = 4096;
 pub struct Given<'a> {
     /// The image itself.
     pub bytes: &'a [u8],
-    /// Relocatable device code that the image is to be linked from (`nvcc -rdc=true`): only to say
-    /// why it does not load.
+    /// Relocatable device code that the image is linked from (`nvcc -rdc=true`), where the compiler
+    /// has linked nothing that the device takes.
     pub parts: Vec<&'a [u8]>,
 }
 

@@ -64,10 +64,10 @@ pub struct Kernel {
 impl Library {
     fn load(session: &'static Connection, image: &Given<'_>, context: Option<&Context>) -> Result<Arc<Self>, crate::module::Rejection> {
         let device = crate::module::device_of(context);
-        let module = Module::load(session, device, context.map(|context| context.id), image, true)?;
+        let (module, linked) = Module::load_or_link(session, device, context.map(|context| context.id), image, true)?;
         let kernels = (0..module.function_count()).map(|_| OnceLock::new()).collect();
         let instances = Mutex::new(vec![Instance { context: context.map(|context| context.id), module: Arc::clone(&module) }]);
-        let make = |handle| Arc::new(Self { handle, image: image.bytes.to_vec(), device, instances, kernels, first: module });
+        let make = |handle| Arc::new(Self { handle, image: linked.unwrap_or_else(|| image.bytes.to_vec()), device, instances, kernels, first: module });
         Ok(LIBRARIES.insert(make).map(|(_, library)| library).ok_or(error::OUT_OF_MEMORY)?)
     }
 

@@ -1,14 +1,19 @@
 //! The linker interface: images are collected and joined into one that `cuModuleLoadData` takes.
-//! Without a device linker only a single PTX text (or container) can be "joined"; more than one is
-//! refused by name.
+//!
+//! What is joined is PTX (`cumux_fatbin::link`), and the result is PTX, which every device takes. One
+//! image alone may also be machine code: it stays as it is.
 
+use crate::connection::Connection;
 use crate::ffi::{Try, error, list, name, put};
 use crate::handle::{Kind, Table};
 use crate::log::unsupported;
-use crate::process;
 use crate::sync::lock;
+use crate::{context, device, process};
 use core::ffi::{c_char, c_uint, c_void};
-use cumux_abi::{CUjit_option, CUjitInputType, CUlinkState};
+use cumux_abi::{CUdevice_attribute, CUjit_option, CUjitInputType, CUlinkState, CUresult};
+use cumux_fatbin::{Format, Piece, Unlinked, pieces, pieces_of_parts};
+use std::ffi::CStr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// All links in progress.
@@ -17,37 +22,160 @@ static LINKS: Table<Link> = Table::new(Kind::Link);
 /// A link in progress; the result stays until it is destroyed.
 #[derive(Debug)]
 pub struct Link {
-    inputs: Mutex<Vec<Vec<u8>>>,
+    /// Compute capability of the device that it is for.
+    capability: u32,
+    /// Its device takes machine code, too: what is wrong with a single text is the driver's to say.
+    takes_machine_code: bool,
+    state: Mutex<State>,
+    log: Log,
 }
+
+#[derive(Debug, Default)]
+struct State {
+    inputs: Vec<Given>,
+    pieces: Vec<Piece>,
+    /// What `cuLinkComplete` answered.
+    image: Option<Vec<u8>>,
+}
+
+/// An input as it was given.
+#[derive(Debug)]
+struct Given {
+    bytes: Vec<u8>,
+    is_text: bool,
+}
+
+/// Why images cannot be linked: the result that the program gets, and the reasons in lines.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: CUresult,
+    pub(crate) text: String,
+}
+
+impl From<Unlinked> for Refusal {
+    fn from(unlinked: Unlinked) -> Self {
+        let code = match unlinked {
+            Unlinked::NotPtx(_) => CUresult::CUDA_ERROR_INVALID_PTX,
+            Unlinked::NoPtx(_) | Unlinked::Faults(_) => CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
+        };
+        Self { code, text: unlinked.to_string() }
+    }
+}
+
+/// Links the parts of a program that was built with `nvcc -rdc=true`; `None` if they have no PTX
+/// for the device.
+///
+/// # Errors
+/// A part is damaged, or they do not fit together.
+pub(crate) fn link_parts(session: &Connection, device: u32, parts: &[&[u8]]) -> Result<Option<String>, Refusal> {
+    let damaged = |cause: cumux_fatbin::Error| Refusal { code: error::INVALID_IMAGE, text: cause.to_string() };
+    match cumux_fatbin::link(&pieces_of_parts(parts, capability(session, device)).map_err(damaged)?) {
+        Ok(text) => Ok(Some(text)),
+        Err(Unlinked::NoPtx(_)) => Ok(None),
+        Err(unlinked) => Err(unlinked.into()),
+    }
+}
+
+/// Compute capability of a device: 90 for 9.0.
+fn capability(session: &Connection, ordinal: u32) -> u32 {
+    use CUdevice_attribute as Attribute;
+    let device = device::all(session).get(ordinal as usize);
+    let of = |attribute| device.and_then(|device| device.attribute(attribute)).and_then(|value| u32::try_from(value).ok()).unwrap_or(0);
+    of(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 + of(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+}
+
+// ---- The log of a link
+
+/// Where a program wants to read what was wrong, as it said when it began the link. The values stay
+/// valid until the link is destroyed, says the manual.
+#[derive(Debug)]
+struct Log {
+    /// The buffer, its bytes, and where the size of what is written is told; as addresses.
+    error: Option<(usize, usize, usize)>,
+}
+
+impl Log {
+    /// # Safety
+    /// The arrays are what a C caller passed to `cuLinkCreate`.
+    unsafe fn new(count: c_uint, options: *const CUjit_option, values: *mut *mut c_void) -> Try<Self> {
+        // SAFETY: the caller vouches for the arrays.
+        let (options, given) = unsafe { (crate::ffi::array(options, count as usize)?, crate::ffi::array(values.cast_const(), count as usize)?) };
+        let find = |wanted: CUjit_option| options.iter().position(|option| *option == wanted);
+        let error = find(CUjit_option::CU_JIT_ERROR_LOG_BUFFER).zip(find(CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES));
+        let error = error.and_then(|(buffer, size)| {
+            // The low half of the value is the size, as the manual has it.
+            let (at, room) = (given.get(buffer)?.expose_provenance(), given.get(size)?.addr() & 0xFFFF_FFFF);
+            (at != 0 && room != 0).then_some((at, room, values.wrapping_add(size).expose_provenance()))
+        });
+        let log = Self { error };
+        log.write("")?;
+        Ok(log)
+    }
+
+    /// Replaces what is there.
+    fn write(&self, text: &str) -> Try {
+        let Some((buffer, room, size)) = self.error else { return Ok(()) };
+        // SAFETY: the program said that its buffer has that room, and keeps it until the link is
+        // destroyed.
+        unsafe { crate::ffi::fill_text(core::ptr::with_exposed_provenance_mut(buffer), room, text.as_bytes())? };
+        let written = core::ptr::without_provenance_mut(text.len().min(room - 1));
+        put!(core::ptr::with_exposed_provenance_mut::<*mut c_void>(size), written);
+        Ok(())
+    }
+}
+
+impl Link {
+    /// Tells the program and its user why this fails.
+    fn refuse(&self, refusal: Refusal) -> CUresult {
+        crate::log::tell(format_args!("device code was not linked: {}", refusal.text));
+        let _ = self.log.write(&refusal.text);
+        refusal.code
+    }
+}
+
+// ---- The calls
 
 fn named(state: CUlinkState) -> Try<Arc<Link>> {
     process::enter()?;
     LINKS.get(state.addr() as u64).ok_or(error::INVALID_HANDLE)
 }
 
-fn add(state: CUlinkState, kind: CUjitInputType, mut data: Vec<u8>) -> Try {
+fn add(state: CUlinkState, kind: CUjitInputType, name: &str, data: &[u8]) -> Try {
     let link = named(state)?;
     match kind {
-        CUjitInputType::CU_JIT_INPUT_PTX => {
-            if data.last() != Some(&0) {
-                data.push(0);
-            }
-        }
-        CUjitInputType::CU_JIT_INPUT_FATBINARY | CUjitInputType::CU_JIT_INPUT_CUBIN => {}
-        other => return Err(unsupported(format!("a linker for inputs of type {}: PTX text, fatbins and cubins are taken", other.0))),
+        CUjitInputType::CU_JIT_INPUT_PTX
+        | CUjitInputType::CU_JIT_INPUT_FATBINARY
+        | CUjitInputType::CU_JIT_INPUT_CUBIN
+        | CUjitInputType::CU_JIT_INPUT_OBJECT
+        | CUjitInputType::CU_JIT_INPUT_LIBRARY => {}
+        CUjitInputType::CU_JIT_INPUT_NVVM => return Err(unsupported("intermediate code (LTO-IR) is not linked; compile to PTX")),
+        other => return Err(unsupported(format!("a linker for inputs of type {}: PTX text, fatbins, objects and libraries are taken", other.0))),
     }
-    let mut inputs = lock(&link.inputs);
-    if !inputs.is_empty() {
-        return Err(unsupported("several images cannot be linked; compile them into one"));
+    let mut given = lock(&link.state);
+    if given.image.is_some() {
+        return Err(error::INVALID_VALUE);
     }
-    inputs.push(data);
+    let found = pieces(name, data, link.capability)
+        .map_err(|cause| link.refuse(Refusal { code: error::INVALID_IMAGE, text: format!("error   : '{name}': {cause}") }))?;
+    // A device that runs PTX alone has no compiler of its own that would say it in its words.
+    for piece in found.iter().filter(|_| !link.takes_machine_code) {
+        cumux_fatbin::check(piece).map_err(|unlinked| link.refuse(unlinked.into()))?;
+    }
+    let is_text = cumux_fatbin::identify(data) == Ok(Format::Ptx);
+    given.pieces.extend(found);
+    given.inputs.push(Given { bytes: data.to_vec(), is_text });
     Ok(())
 }
 
-pub unsafe fn cuLinkCreate_v2(count: c_uint, options: *mut CUjit_option, _values: *mut *mut c_void, out: *mut CUlinkState) -> Try {
-    process::enter()?;
-    list!(options.cast_const(), count as usize);
-    let (handle, _) = LINKS.insert(|_| Arc::new(Link { inputs: Mutex::default() })).ok_or(error::OUT_OF_MEMORY)?;
+pub unsafe fn cuLinkCreate_v2(count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void, out: *mut CUlinkState) -> Try {
+    let session = process::enter()?;
+    let ordinal = context::current().map_or(0, |context| context.device);
+    let capabilities = device::all(session).get(ordinal as usize).map(|device| &device.facts.capabilities);
+    let takes_machine_code = !capabilities.is_some_and(|capabilities| capabilities.runs_ptx_alone);
+    // SAFETY: the C caller vouches for its options.
+    let log = unsafe { Log::new(count, options, values)? };
+    let capability = capability(session, ordinal);
+    let (handle, _) = LINKS.insert(|_| Arc::new(Link { capability, takes_machine_code, state: Mutex::default(), log })).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, core::ptr::without_provenance_mut(handle as usize));
     Ok(())
 }
@@ -58,12 +186,15 @@ pub unsafe fn cuLinkAddData_v2(
     kind: CUjitInputType,
     data: *mut c_void,
     bytes: usize,
-    _name: *const c_char,
+    name: *const c_char,
     _count: c_uint,
     _options: *mut CUjit_option,
     _values: *mut *mut c_void,
 ) -> Try {
-    add(state, kind, list!(data.cast_const().cast::<u8>(), bytes).to_vec())
+    // A name is for messages alone.
+    // SAFETY: the C caller vouches for its name.
+    let name = if name.is_null() { "<unnamed>".into() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy() };
+    add(state, kind, &name, list!(data.cast_const().cast::<u8>(), bytes))
 }
 
 pub unsafe fn cuLinkAddFile_v2(
@@ -74,15 +205,41 @@ pub unsafe fn cuLinkAddFile_v2(
     _options: *mut CUjit_option,
     _values: *mut *mut c_void,
 ) -> Try {
-    add(state, kind, std::fs::read(name!(path)).map_err(|_| error::FILE_NOT_FOUND)?)
+    let path = Path::new(name!(path));
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    add(state, kind, &name, &std::fs::read(path).map_err(|_| error::FILE_NOT_FOUND)?)
+}
+
+/// What is linked: a single image as it is, where no other is needed; else the text of all.
+fn complete(link: &Link, state: &State) -> Result<Vec<u8>, Refusal> {
+    let linked = cumux_fatbin::link(&state.pieces);
+    match (state.inputs.as_slice(), linked) {
+        // A driver has a compiler, which knows more than ours; machine code is linked already.
+        ([only], Err(_)) if link.takes_machine_code => Ok(only.bytes.clone()),
+        ([only], Ok(_)) if !only.is_text => Ok(only.bytes.clone()),
+        (_, linked) => Ok(linked?.into_bytes()),
+    }
 }
 
 pub unsafe fn cuLinkComplete(state: CUlinkState, out: *mut *mut c_void, bytes: *mut usize) -> Try {
     let link = named(state)?;
-    let inputs = lock(&link.inputs);
-    let image = inputs.first().ok_or(error::INVALID_VALUE)?;
+    let mut state = lock(&link.state);
+    if state.inputs.is_empty() || out.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    if state.image.is_none() {
+        let mut image = complete(&link, &state).map_err(|refusal| link.refuse(refusal))?;
+        // Text ends with a NUL.
+        if image.last() != Some(&0) {
+            image.push(0);
+        }
+        state.image = Some(image);
+    }
+    let Some(image) = &state.image else { return Err(error::UNKNOWN) };
     put!(out, core::ptr::with_exposed_provenance_mut(image.as_ptr().expose_provenance()));
-    put!(bytes, image.len());
+    if !bytes.is_null() {
+        put!(bytes, image.len());
+    }
     Ok(())
 }
 

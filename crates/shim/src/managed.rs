@@ -4,7 +4,7 @@
 use crate::connection::Connection;
 use crate::ffi::{Try, error, list, put};
 use crate::memory::{self, Sort};
-use crate::{context, device, host, process};
+use crate::{capture, context, device, host, process};
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cumux_abi::{
     CU_DEVICE_CPU, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute as R, CUmemAttach_flags, CUmemLocation, CUmemLocationType, CUstream,
@@ -23,6 +23,7 @@ pub unsafe fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: c_ui
     if out.is_null() || bytes == 0 || !ATTACH.contains(&flags) {
         return Err(error::INVALID_VALUE);
     }
+    capture::refuse_unsafe_call()?;
     let (address, device) = (host::allocate(session, bytes as u64, Sort::Managed(flags), context.id, context.device)?, context.device);
     // It lies in host memory and counts as the device's: a limit means all memory that kernels can
     // have.

@@ -20,6 +20,10 @@ use std::sync::{Arc, OnceLock};
 /// Room for a module's description at the first attempt.
 const INFO_BYTES: u64 = 256 << 10;
 
+/// What else helps against machine code that a program has by itself.
+const COMPILED_HERE: &str = "; if the program has compiled it while it ran (NVRTC, nvJitLink): cumux run makes these compile to PTX for software GPUs, \
+                             as does libcumux_compilers.so in LD_PRELOAD";
+
 /// All modules.
 pub(crate) static MODULES: Table<Module> = Table::new(Kind::Module);
 
@@ -54,6 +58,13 @@ pub struct Rejection {
     pub text: String,
 }
 
+impl Rejection {
+    /// Nothing in the image is for this device, or the image is empty.
+    fn is_about_architectures(&self) -> bool {
+        matches!(self.code, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE)
+    }
+}
+
 impl From<CUresult> for Rejection {
     fn from(code: CUresult) -> Self {
         Self { code, text: String::new() }
@@ -66,20 +77,62 @@ impl Module {
     /// # Errors
     /// The executor's code and its diagnostic.
     pub fn load(session: &Connection, device: u32, context: Option<u64>, image: &Given<'_>, of_library: bool) -> Result<Arc<Self>, Rejection> {
-        let loaded = Self::load_quietly(session, device, context, image.bytes, of_library);
-        loaded.map_err(|mut rejection| {
-            // What could not be linked is no matter of architectures, whatever the device says
-            // about the rest.
-            if matches!(rejection.code, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE)
-                && let Some(relocatable) = Relocatable::of(image.bytes, &image.parts)
-            {
-                rejection.text = format!("the program was {relocatable}");
+        Self::load_or_link(session, device, context, image, of_library).map(|(module, _)| module)
+    }
+
+    /// Loads an image, or what its parts are linked to, which is the second answer.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_or_link(
+        session: &Connection,
+        device: u32,
+        context: Option<u64>,
+        image: &Given<'_>,
+        of_library: bool,
+    ) -> Result<(Arc<Self>, Option<Vec<u8>>), Rejection> {
+        let loaded = match Self::load_quietly(session, device, context, image.bytes, of_library) {
+            // The compiler has linked nothing that this device takes, but there are the parts.
+            Err(rejection) if rejection.is_about_architectures() && !image.parts.is_empty() => {
+                Self::link_and_load(session, device, context, image, of_library, rejection)
             }
-            if !rejection.text.is_empty() {
-                crate::log::tell(format_args!("a module was not loaded: {}", rejection.text));
-            }
-            rejection
-        })
+            loaded => loaded.map(|module| (module, None)),
+        };
+        loaded
+            .map_err(|mut rejection| {
+                // A bare image is what a compiler makes while a program runs.
+                let is_machine_code = rejection.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU && image.bytes.starts_with(b"\x7fELF");
+                let device = crate::device::all(session).get(device as usize);
+                if is_machine_code && device.is_some_and(|device| device.facts.capabilities.runs_ptx_alone) && !rejection.text.is_empty() {
+                    rejection.text.push_str(COMPILED_HERE);
+                }
+                rejection
+            })
+            .inspect_err(|rejection| {
+                if !rejection.text.is_empty() {
+                    crate::log::tell(format_args!("a module was not loaded: {}", rejection.text));
+                }
+            })
+    }
+
+    fn link_and_load(
+        session: &Connection,
+        device: u32,
+        context: Option<u64>,
+        image: &Given<'_>,
+        of_library: bool,
+        unlinked: Rejection,
+    ) -> Result<(Arc<Self>, Option<Vec<u8>>), Rejection> {
+        let linked = crate::link::link_parts(session, device, &image.parts).map_err(|refusal| Rejection { code: refusal.code, text: refusal.text })?;
+        let Some(linked) = linked else {
+            return Err(match Relocatable::of(image.bytes, &image.parts) {
+                Some(relocatable) => Rejection { code: CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, text: format!("the program was {relocatable}") },
+                // Nothing of the program's own is among the parts.
+                None => unlinked,
+            });
+        };
+        let module = Self::load_quietly(session, device, context, linked.as_bytes(), of_library)?;
+        Ok((module, Some(linked.into_bytes())))
     }
 
     fn load_quietly(session: &Connection, device: u32, context: Option<u64>, image: &[u8], of_library: bool) -> Result<Arc<Self>, Rejection> {

@@ -36,7 +36,23 @@ pub(crate) fn plan(target: u64, pitch: usize, value: u32, element: u32, width: u
     Ok(Some(Op::Set { target, value, element, width: width as u64, height: height as u64, pitch }))
 }
 
-fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream) -> Try {
+/// Whether the call waits until the bytes are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// If the host can see the memory: pinned, registered or managed (CUDA Driver API, *API
+    /// synchronization behavior*).
+    IfHostSees,
+    /// It does not.
+    No,
+}
+
+/// Whether the host can see what lies at an address.
+fn host_sees(address: u64) -> bool {
+    memory::read_allocations().find(address).is_some_and(|known| known.on_host() || known.is_managed())
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's arguments, and one of ours")]
+fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream, wait: Wait) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, stream)?;
     let Some(op) = plan(target, pitch, value, element, width, height)? else { return crate::capture::refuse_invalid(&stream) };
@@ -50,6 +66,11 @@ fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, heigh
         session.push(timeline, &op)?;
         return session.drain_timeline(timeline);
     }
+    if wait == Wait::IfHostSees && host_sees(target) {
+        crate::capture::refuse_while_capturing(&stream)?;
+        session.push(stream.timeline, &op)?;
+        return session.drain_timeline(stream.timeline);
+    }
     if crate::capture::capture_op(&stream, &op)? {
         return Ok(());
     }
@@ -57,49 +78,49 @@ fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, heigh
 }
 
 pub unsafe fn cuMemsetD8_v2(target: CUdeviceptr, value: c_uchar, count: usize) -> Try {
-    fill(target, 0, u32::from(value), 1, count, 1, NULL)
+    fill(target, 0, u32::from(value), 1, count, 1, NULL, Wait::IfHostSees)
 }
 
 pub unsafe fn cuMemsetD8Async(target: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream) -> Try {
-    fill(target, 0, u32::from(value), 1, count, 1, stream)
+    fill(target, 0, u32::from(value), 1, count, 1, stream, Wait::No)
 }
 
 pub unsafe fn cuMemsetD2D8_v2(target: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize) -> Try {
-    fill(target, pitch, u32::from(value), 1, width, height, NULL)
+    fill(target, pitch, u32::from(value), 1, width, height, NULL, Wait::IfHostSees)
 }
 
 pub unsafe fn cuMemsetD2D8Async(target: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream) -> Try {
-    fill(target, pitch, u32::from(value), 1, width, height, stream)
+    fill(target, pitch, u32::from(value), 1, width, height, stream, Wait::No)
 }
 
 pub unsafe fn cuMemsetD16_v2(target: CUdeviceptr, value: c_ushort, count: usize) -> Try {
-    fill(target, 0, u32::from(value), 2, count, 1, NULL)
+    fill(target, 0, u32::from(value), 2, count, 1, NULL, Wait::IfHostSees)
 }
 
 pub unsafe fn cuMemsetD16Async(target: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream) -> Try {
-    fill(target, 0, u32::from(value), 2, count, 1, stream)
+    fill(target, 0, u32::from(value), 2, count, 1, stream, Wait::No)
 }
 
 pub unsafe fn cuMemsetD2D16_v2(target: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize) -> Try {
-    fill(target, pitch, u32::from(value), 2, width, height, NULL)
+    fill(target, pitch, u32::from(value), 2, width, height, NULL, Wait::IfHostSees)
 }
 
 pub unsafe fn cuMemsetD2D16Async(target: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream) -> Try {
-    fill(target, pitch, u32::from(value), 2, width, height, stream)
+    fill(target, pitch, u32::from(value), 2, width, height, stream, Wait::No)
 }
 
 pub unsafe fn cuMemsetD32_v2(target: CUdeviceptr, value: c_uint, count: usize) -> Try {
-    fill(target, 0, value, 4, count, 1, NULL)
+    fill(target, 0, value, 4, count, 1, NULL, Wait::IfHostSees)
 }
 
 pub unsafe fn cuMemsetD32Async(target: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) -> Try {
-    fill(target, 0, value, 4, count, 1, stream)
+    fill(target, 0, value, 4, count, 1, stream, Wait::No)
 }
 
 pub unsafe fn cuMemsetD2D32_v2(target: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize) -> Try {
-    fill(target, pitch, value, 4, width, height, NULL)
+    fill(target, pitch, value, 4, width, height, NULL, Wait::IfHostSees)
 }
 
 pub unsafe fn cuMemsetD2D32Async(target: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream) -> Try {
-    fill(target, pitch, value, 4, width, height, stream)
+    fill(target, pitch, value, 4, width, height, stream, Wait::No)
 }

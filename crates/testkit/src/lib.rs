@@ -28,6 +28,6 @@ mod watchdog;
 
 pub use client::{Client, ClientBuilder, Outcome};
 pub use files::{cumux, example, library, test_program};
-pub use node::{Node, NodeBuilder};
+pub use node::{Node, NodeBuilder, devices};
 pub use processes::processes_of;
 pub use watchdog::Watchdog;

@@ -42,6 +42,10 @@ pub struct Capabilities {
     /// The device computes on the processors of this machine. Who waits for it sleeps at once: a
     /// thread that looks again and again would take a processor from the work that it waits for.
     pub needs_cores: bool,
+    /// The device runs PTX, and machine code means nothing to it: what compilers make while a
+    /// program runs has to be PTX.
+    #[serde(default)]
+    pub runs_ptx_alone: bool,
     /// Why no other process can use the device while one has it, and what to do about it; `None`
     /// where another one can.
     #[serde(default)]
@@ -61,6 +65,7 @@ impl Capabilities {
             contains_faults: sum.contains_faults && next.contains_faults,
             pins_windows: sum.pins_windows || next.pins_windows,
             needs_cores: sum.needs_cores || next.needs_cores,
+            runs_ptx_alone: sum.runs_ptx_alone || next.runs_ptx_alone,
             exclusive: match (sum.exclusive, next.exclusive.clone()) {
                 (Some(sum), Some(next)) => Some(format!("{sum}; {next}")),
                 (sum, next) => sum.or(next),
@@ -133,11 +138,11 @@ mod tests {
     fn together_devices_can_what_all_can_and_need_what_any_needs() {
         let exclusive = |why: &str| Capabilities { exclusive: Some(why.to_owned()), contains_faults: true, ..Capabilities::default() };
         let card = Capabilities { pins_windows: true, ..exclusive("one") };
-        let other = Capabilities { needs_cores: true, resumes_kernels: true, waits_for_reports: true, ..exclusive("two") };
+        let other = Capabilities { needs_cores: true, resumes_kernels: true, waits_for_reports: true, runs_ptx_alone: true, ..exclusive("two") };
         let plain = Capabilities::default();
         let both = Capabilities::of_all([&card, &other]);
         assert_eq!(both.exclusive.as_deref(), Some("one; two"));
-        assert!(both.contains_faults && both.pins_windows && both.needs_cores && both.resumes_kernels && both.waits_for_reports);
+        assert!(both.contains_faults && both.pins_windows && both.needs_cores && both.resumes_kernels && both.waits_for_reports && both.runs_ptx_alone);
         let three = Capabilities::of_all([&plain, &card, &other]);
         assert_eq!(three, Capabilities { contains_faults: false, ..both });
         assert_eq!((Capabilities::of_all([&card]), Capabilities::of_all([])), (card, plain));

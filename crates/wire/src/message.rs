@@ -502,8 +502,11 @@ pub struct ClientStatus {
     pub error: u32,
     /// The sticky error in words, with kernel and address where they are known.
     pub fault: String,
-    /// Times the session moved to a new executor.
+    /// Times another executor took the session over from one that was lost, or that was occupied.
     pub takeovers: u32,
+    /// Times the session moved to another executor while the one before went on.
+    #[serde(default)]
+    pub moves: u32,
     /// `running`, `exited`, `killed`, `terminated`.
     pub state: String,
     /// In which executor it is.
@@ -543,6 +546,10 @@ pub enum ToExecutor {
     Detach {
         /// A [`Session::id`].
         session: u32,
+        /// True: the client lives, in another executor for now, and is to come here later. A
+        /// standby keeps the modules that it has loaded for it.
+        #[serde(default)]
+        comes_later: bool,
     },
     /// Ends a client that lives: its work stops and it gets a sticky error.
     Terminate {
@@ -577,7 +584,7 @@ pub enum ToExecutor {
         session: u32,
         /// How long it may take no records.
         wait_ms: u64,
-        /// True: not even that long where its work does not move.
+        /// True: nobody waits for it. It is paused only where its work is about to end.
         unless_still: bool,
     },
     /// A session has these parts from now on; work that begins later runs on them. Answered with
@@ -652,6 +659,9 @@ pub enum FromExecutor {
         error: String,
         /// The session's counts.
         status: Box<ClientStatus>,
+        /// How long it took no records in vain, in microseconds.
+        #[serde(default)]
+        paused_us: u64,
     },
     /// Answer to [`ToExecutor::Activate`]: the takeover is done.
     Active {

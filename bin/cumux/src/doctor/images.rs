@@ -8,7 +8,8 @@ use super::Finding;
 use crate::device::DeviceName;
 use crate::library::{LIBRARY, VARIABLE};
 use cumux_device_cuda::survey::{self, Seen};
-use cumux_fatbin::{Format, Image, ImageKind, Relocatable, best_compiled, best_ptx, images, sections};
+use cumux_fatbin::{Format, Image, ImageKind, Relocatable, Unlinked, best_compiled, best_ptx, containers, images, link, pieces_of_parts, sections};
+use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::result::NO_BINARY_FOR_GPU;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{Endianness, ReadCache, ReadRef, elf};
@@ -166,7 +167,7 @@ fn judge_file(path: &Path, bytes: &[u8], device: &DeviceName) -> Result<Vec<Find
     let (joined, ordinary): (Vec<&[u8]>, Vec<&[u8]>) = of(LINKED).into_iter().partition(is_joined);
     let mut findings = Vec::new();
     if let Some(relocatable) = Relocatable::of(&joined.concat(), &parts) {
-        findings.push(judge_relocatable(&shown.to_string(), &relocatable, &joined, device));
+        findings.push(judge_relocatable(&shown.to_string(), &relocatable, &joined, &parts, device));
     }
     let mut tally = Tally { left_out: ordinary.len().saturating_sub(MOST), ..Tally::default() };
     ordinary.iter().take(MOST).for_each(|container| tally.add(container, device));
@@ -174,34 +175,47 @@ fn judge_file(path: &Path, bytes: &[u8], device: &DeviceName) -> Result<Vec<Find
     Ok(findings)
 }
 
-/// Each container of a section. A damaged one ends the list, and is judged as damaged.
-fn containers(mut section: &[u8]) -> Vec<&[u8]> {
-    let mut found = Vec::new();
-    while !section.is_empty() {
-        let length = match cumux_fatbin::total_len(section) {
-            Ok(cumux_fatbin::Length::Known(length)) => usize::try_from(length).unwrap_or(usize::MAX).min(section.len()),
-            _ => section.len(),
-        };
-        let (container, rest) = section.split_at(length.max(1));
-        found.push(container);
-        section = &rest[rest.iter().take_while(|byte| **byte == 0).count()..];
-    }
-    found
-}
-
-fn judge_relocatable(shown: &str, relocatable: &Relocatable, linked: &[&[u8]], device: &DeviceName) -> Finding {
+/// Judges code that is linked from parts when the program starts, where the compiler has linked
+/// nothing for the device.
+fn judge_relocatable(shown: &str, relocatable: &Relocatable, linked: &[&[u8]], parts: &[&[u8]], device: &DeviceName) -> Finding {
     let has = relocatable.linked.join(", ");
     let known: Vec<Image<'_>> = linked.iter().flat_map(|container| images(container).unwrap_or_default()).collect();
-    match device {
-        DeviceName::Cuda(_) if relocatable.linked.is_empty() => {}
+    let capability = match device {
         DeviceName::Cuda(ordinal) => match capability(*ordinal) {
-            Some(card) if best_compiled(&known, card).is_none() => {}
-            Some(_) => return Finding::ok(CHECK, format!("{shown}: built with nvcc -rdc=true, linked for {has}")),
-            None => return unknown_card(shown, device, &has),
+            Some(card) if best_compiled(&known, card).is_some() => {
+                return Finding::ok(CHECK, format!("{shown}: built with nvcc -rdc=true, linked for {has}"));
+            }
+            Some(card) => card,
+            None => return unknown_card(shown, device, if relocatable.linked.is_empty() { "code to be linked" } else { &has }),
         },
-        DeviceName::Sim(_) => {}
-    }
-    Finding::problem(CHECK, format!("{shown}: {}", relocatable.why()), relocatable.remedy())
+        DeviceName::Sim(_) => match simulated_capability(device) {
+            Ok(capability) => capability,
+            Err(why) => return Finding::not_tested(CHECK, why),
+        },
+    };
+    // As a program's `libcuda.so.1` does it.
+    let cannot = |faults: Vec<String>| {
+        let found = format!("{shown}: built with nvcc -rdc=true: its parts cannot be linked");
+        Finding::problem(CHECK, found, "give the linker what is missing, or take out what is there twice").with(faults)
+    };
+    let text = match pieces_of_parts(parts, capability).map(|pieces| link(&pieces)) {
+        Ok(Ok(text)) => text,
+        Ok(Err(Unlinked::NoPtx(_))) => return Finding::problem(CHECK, format!("{shown}: {}", relocatable.why()), relocatable.remedy()),
+        Ok(Err(Unlinked::NotPtx(faults) | Unlinked::Faults(faults))) => return cannot(faults.iter().map(|fault| one_line(fault)).collect()),
+        Err(error) => return cannot(vec![error.to_string()]),
+    };
+    let mut tally = Tally::default();
+    tally.add(text.as_bytes(), device);
+    let parts = if relocatable.parts == 1 { "1 part".to_owned() } else { format!("{} parts", relocatable.parts) };
+    let shown = format!("{shown}, built with nvcc -rdc=true and linked from {parts} when it starts");
+    tally.finding(&shown, device).unwrap_or_else(|| Finding::ok(CHECK, format!("{shown}: no kernels")))
+}
+
+/// Compute capability of a software GPU.
+fn simulated_capability(device: &DeviceName) -> Result<u32, String> {
+    let facts = cumux_device_sim::facts(&device.to_string()).map_err(|error| error.to_string())?;
+    let of = |attribute| u32::try_from(facts.attribute(attribute)).unwrap_or(0);
+    Ok(of(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 + of(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR))
 }
 
 fn unknown_card(shown: &str, device: &DeviceName, has: &str) -> Finding {
@@ -240,7 +254,7 @@ impl Tally {
                 return self.unloadable.push(error.to_string());
             }
         };
-        if !known.iter().any(has_code) {
+        if !known.iter().any(Image::has_code) {
             // An empty image, which the compiler's own linker leaves in every program.
             return;
         }
@@ -323,21 +337,6 @@ impl Tally {
 /// Joins the lines of a reason: some have the source line and a caret below it.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Whether there is anything to run in an image. The compiler's linker leaves machine code without
-/// a function in programs that have nothing to link.
-fn has_code(image: &Image<'_>) -> bool {
-    if image.kind != ImageKind::Elf {
-        return true;
-    }
-    let Ok(bytes) = image.bytes(1 << 30) else { return true };
-    let Ok(file) = elf::FileHeader64::<Endianness>::parse(&*bytes) else { return true };
-    let named = file.endian().and_then(|endian| {
-        let sections = file.sections(endian, &*bytes)?;
-        Ok(sections.iter().any(|section| sections.section_name(endian, section).is_ok_and(|name| name.starts_with(b".text"))))
-    });
-    named.unwrap_or(true)
 }
 
 #[cfg(test)]

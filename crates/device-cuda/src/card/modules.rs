@@ -3,13 +3,13 @@
 use super::Card;
 use crate::context::{Client, LoadedModule, Resumption};
 use cumux_abi::CUfunction_attribute;
-use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule, ReadImage, TensorWish};
+use cumux_device::{ClientId, DeviceError, GlobalsAllocator, Image, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule, ReadImage, TensorWish};
 use std::sync::Arc;
 
 impl Modules for Card {
     /// Variables go into the client's memory, as `place` says. A module with state that stays with
     /// the driver is loaded, but not restored: that state went with the executor.
-    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
+    fn load_module(&self, client: ClientId, module: ModuleId, image: Image<'_>, place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
         self.require_context()?;
         let owner = self.client(client)?;
         let loaded = self.check_loss(self.library.load(&self.shared.gate, &self.extents, image, &owner.counts, place))?;

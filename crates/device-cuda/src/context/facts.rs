@@ -27,6 +27,7 @@ pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
             contains_faults: false,
             pins_windows: true,
             needs_cores: false,
+            runs_ptx_alone: false,
             exclusive: remedy::exclusive_card(ordinal, device.compute_mode()),
         },
     }

@@ -14,7 +14,7 @@ use super::symbols::{self, Symbols};
 use crate::counters::ClientCounts;
 use crate::driver::{CardAddress, CompileError};
 use crate::quiet::{Gate, NotQuiet};
-use cumux_device::{DeviceError, GlobalsAllocator, ImageHash, PreloadedModule, ReadImage};
+use cumux_device::{DeviceError, GlobalsAllocator, Image, ImageHash, PreloadedModule, ReadImage};
 use cumux_fatbin::ImageKind;
 use cumux_wire::result;
 use parking_lot::Mutex;
@@ -118,11 +118,11 @@ impl ModuleLibrary {
         &self,
         gate: &Arc<Gate>,
         extents: &Extents,
-        image: &[u8],
+        image: Image<'_>,
         counts: &ClientCounts,
         place: &mut dyn GlobalsAllocator,
     ) -> Result<Arc<LoadedModule>, DeviceError> {
-        let hash = ImageHash::of(image);
+        let Image { bytes: image, hash } = image;
         if let Some(module) = self.find(hash) {
             return Ok(module);
         }
@@ -197,7 +197,8 @@ impl ModuleLibrary {
         let (module, owner) = match self.find(hash) {
             Some(module) => (module, Owner::AnyClient),
             None => {
-                let image = &read()?;
+                let image = read()?;
+                let image = (*image).as_ref();
                 let chosen = choose_image(gate.driver().device().compute_capability(), image)?;
                 if !chosen.symbols.managed.is_empty() {
                     return Ok(None);

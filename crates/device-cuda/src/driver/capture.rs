@@ -1,6 +1,6 @@
 //! Keeping what the driver prints. It writes the text of device printf to standard output, when a
-//! stream is synchronised, by whatever thread, and at some other calls. So standard output is a file
-//! of ours from the first open card on, and [`take_output`] says what came since it last did.
+//! stream is synchronised, by whatever thread, and at some other calls. So standard output is a
+//! file of ours from the first open card on, and [`take_output`] says what came since it last did.
 
 use core::ptr::null_mut;
 use parking_lot::Mutex;

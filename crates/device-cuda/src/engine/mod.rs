@@ -8,8 +8,10 @@
 //! chains, unloading) are made on the helper threads.
 //!
 //! ```text
-//! run ─▶ intake ─▶ evacuate, lose ─▶ complete ─▶ inquiry ─▶ close ─▶ state ─▶ shared ─▶ message
-//!                                                                    └────▶ ends
+//! run ─▶ intake ─▶ evacuate, lose ─▶ complete ─▶ inquiry ─▶ close ─▶ printing
+//!                                                      ┌───────────────────┘
+//!                                                      └─▶ state ─▶ shared ─▶ message
+//!                                                            └────▶ ends
 //! ```
 
 mod close;
@@ -20,6 +22,7 @@ mod inquiry;
 mod intake;
 mod lose;
 mod message;
+mod printing;
 mod run;
 mod shared;
 mod state;

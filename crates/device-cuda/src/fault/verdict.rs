@@ -324,5 +324,44 @@ mod tests {
             let candidates: BTreeSet<ClientId> = flying.iter().filter(|kernel| kernel.may_run && (!asserted || kernel.kernel.asserts)).map(|kernel| kernel.client).collect();
             prop_assert_eq!(verdict.suspects.is_empty(), candidates.is_empty());
         }
+
+        /// With a dump that names a place: the culprit ran that code now or, if nobody does, alone
+        /// in the past. Who never ran it is accused by nothing but a dump that cannot be read.
+        #[test]
+        fn a_named_place_accuses_only_who_has_launched_its_code(
+            flying in proptest::collection::vec((1_u32..5, 1_u64..5, 0_u64..90, any::<bool>(), any::<bool>()), 0..8),
+            past in proptest::collection::vec((1_u32..5, 1_u64..5, any::<bool>()), 0..8),
+            place in 1_u64..5,
+            answered in any::<bool>(),
+        ) {
+            let code = |client, number: u64| FlyingKernel { unfinished: true, ..kernel(client, number * 16, 0) };
+            let flying: Vec<FlyingKernel> = flying
+                .into_iter()
+                .map(|(client, number, still_ms, may_run, unfinished)| FlyingKernel { still_ms, may_run, unfinished, ..code(client, number) })
+                .collect();
+            let past = past.into_iter().map(|(client, number, several)| {
+                let launchers = if several { Launchers::Several } else { Launchers::One(client) };
+                KnownKernel { launchers, ..code(client, number).kernel }
+            });
+            let known: Vec<KnownKernel> = flying.iter().map(|flying| flying.kernel.clone()).chain(past).collect();
+            let mut dump = Dump::default();
+            dump.exceptions.push(Exception { sm: 1, code: 14, pc: Some(place << 12), kernels: Vec::new() });
+            for number in 1..5 {
+                dump.add_function(number << 12..(number << 12) + 256, number, &format!("k{}", number * 16), true);
+            }
+            let verdict = decide(&flying, answered.then_some(&known[..]), Some(&dump), false);
+            let ran_now: BTreeSet<ClientId> = flying.iter().filter(|flying| flying.may_run && flying.kernel.module == place).map(|flying| flying.client).collect();
+            let launchers: Vec<Launchers> = known.iter().filter(|kernel| kernel.module == place).map(|kernel| kernel.launchers).collect();
+            if !ran_now.is_empty() {
+                prop_assert!(named(&verdict).iter().all(|client| ran_now.contains(client)) && !verdict.suspects.is_empty());
+            } else if answered {
+                prop_assert_eq!(verdict.rule, Rule::CodeOfThePast);
+                for client in named(&verdict) {
+                    prop_assert!(launchers.iter().all(|launcher| *launcher == Launchers::One(client)));
+                }
+            } else {
+                prop_assert!(verdict.rule != Rule::CodeOfThePast && !verdict.is_certain() || verdict.suspects.len() == 1);
+            }
+        }
     }
 }

@@ -147,7 +147,6 @@ impl Issuer {
                     // A module is being loaded, which waits for all running kernels. No long kernel
                     // begins before it is loaded.
                     planned.undo(&mut work);
-                    self.issue_batch(streams, bound)?;
                     streams.hold_back(id, token, work);
                     break;
                 }
@@ -157,7 +156,6 @@ impl Issuer {
                 }
                 Ok(Plan::Kernel(planned)) if planned.kernel().prints && !self.printing.begin(client.id) => {
                     planned.undo(&mut work);
-                    self.issue_batch(streams, bound)?;
                     streams.silence(id, token, work);
                     break;
                 }

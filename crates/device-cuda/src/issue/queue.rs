@@ -7,7 +7,7 @@
 //!                     │  ├─ the quantum is used up ───────────▶ Ready
 //!                     │  ├─ next is a long kernel, held back ─▶ HeldBack ─┐ long kernels may begin
 //!                     │  ├─ memory must be registered ────────▶ Parked ───┤ it is registered
-//!                     │  ├─ another client prints ────────────▶ Silent ───┤ the turn is the client's
+//!                     │  ├─ another client prints ────────────▶ Silent ───┤ it is its turn
 //!                     │  └─ the client's share has changed ───▶ Moving ───┤ nothing is in flight,
 //!                     └───────────────────────────────────────────────────┘ or new work comes
 //! ```

@@ -8,8 +8,8 @@
 //!
 //! ```text
 //!         begin                     the text of its last kernel was fetched
-//! Free ──────────▶ Held by a client ────────────────────────────────────────▶ Free; the first client
-//!                                                                              that waits is woken
+//! Free ──────────▶ Held by a client ───────────────────────────────────────▶ Free
+//!                                                        the first that waits is woken
 //! ```
 
 use cumux_device::ClientId;

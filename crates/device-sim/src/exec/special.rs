@@ -65,9 +65,10 @@ pub(super) fn read_narrow<S: Services>(
         Special::Envreg(2) => launch.grid_workspace as u32,
         Special::DynamicShared => launch.dynamic_shared,
         Special::DynamicBase => dynamic_base(launch),
+        Special::SharedBase(row) => shared_base(launch, row),
         Special::TotalShared => dynamic_base(launch) + launch.dynamic_shared,
         Special::Envreg(_) | Special::Zero => 0,
-        Special::Clock64 | Special::Globaltimer | Special::Gridid | Special::Zero64 | Special::DynamicBase64 => 0,
+        Special::Clock64 | Special::Globaltimer | Special::Gridid | Special::Zero64 => 0,
     })
 }
 
@@ -77,7 +78,6 @@ pub(super) fn read_wide<S: Services>(what: Special, launch: &Launch, services: &
         Special::Clock64 => services.clock(),
         Special::Globaltimer => services.globaltimer(),
         Special::Gridid => launch.grid_id,
-        Special::DynamicBase64 => dynamic_base(launch).into(),
         _ => 0,
     }
 }
@@ -85,4 +85,10 @@ pub(super) fn read_wide<S: Services>(what: Special, launch: &Launch, services: &
 /// Where the kernel's dynamic shared memory begins, in bytes of shared memory.
 fn dynamic_base(launch: &Launch) -> u32 {
     launch.linked.program().kernels.get(launch.kernel).map_or(0, |kernel| kernel.dynamic_base())
+}
+
+/// Where a variable lies in the kernel's shared memory.
+fn shared_base(launch: &Launch, row: u32) -> u32 {
+    let kernel = launch.linked.program().kernels.get(launch.kernel);
+    kernel.and_then(|kernel| kernel.shared_table.get(row as usize)).copied().unwrap_or(u32::MAX)
 }

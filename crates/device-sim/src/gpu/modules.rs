@@ -1,20 +1,20 @@
 //! The modules of a software GPU.
 
 use cumux_abi::CUfunction_attribute;
-use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule, ReadImage};
+use cumux_device::{ClientId, DeviceError, GlobalsAllocator, Image, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule, ReadImage};
 
 use super::SoftwareGpu;
 use crate::modules::{self, LoadedModule};
 use crate::schedule::not_open;
 
 impl Modules for SoftwareGpu {
-    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
+    fn load_module(&self, client: ClientId, module: ModuleId, image: Image<'_>, place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
         self.card.require_working()?;
         if self.client_memory(client).is_none() {
             return Err(not_open(client));
         }
         self.card.wait_for_quiet(client)?;
-        let (loaded, info) = modules::load(&self.card.limits, &self.card.maps, image, place)?;
+        let (loaded, info) = modules::load(&self.card.limits, &self.card.maps, image.bytes, place)?;
         self.add_module(client, module, loaded)?;
         Ok(info)
     }
@@ -35,7 +35,7 @@ impl Modules for SoftwareGpu {
         let known = self.preloaded.lock().find(hash);
         let program = match known {
             Some(program) => program,
-            None => modules::compile_image(&self.card.limits, &read()?)?,
+            None => modules::compile_image(&self.card.limits, (*read()?).as_ref())?,
         };
         let mut preloaded = self.preloaded.lock();
         preloaded.last += 1;

@@ -197,12 +197,15 @@ fn lower_two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowere
 /// `add.cc`, `addc`, `sub.cc` and `subc`.
 fn lower_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let [d, a, b] = exact_operands::<3>(i)?;
-    let subtract = matches!(i.opcode, O::Sub | O::Subc);
-    let f = match (ty.bits(), subtract) {
-        (32, false) => alu::carry::<integer::AddCarry<u32>>(),
-        (32, true) => alu::carry::<integer::SubBorrow<u32>>(),
-        (64, false) => alu::carry::<integer::AddCarry<u64>>(),
-        (64, true) => alu::carry::<integer::SubBorrow<u64>>(),
+    // The condition code is the carry of `a + !b + 1`, not a borrow: `addc` may read what `sub.cc`
+    // has written, and the hardware has one flag for both.
+    let f = match (ty.bits(), i.opcode) {
+        (32, O::Add | O::Addc) => alu::carry::<integer::AddCarry<u32>>(),
+        (32, O::Sub) => alu::carry::<integer::SubCarry<u32>>(),
+        (32, _) => alu::carry::<integer::SubWithCarry<u32>>(),
+        (64, O::Add | O::Addc) => alu::carry::<integer::AddCarry<u64>>(),
+        (64, O::Sub) => alu::carry::<integer::SubCarry<u64>>(),
+        (64, _) => alu::carry::<integer::SubWithCarry<u64>>(),
         _ => return Err(Trouble::Refused),
     };
     let alu = Alu {

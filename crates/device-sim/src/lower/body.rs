@@ -4,7 +4,7 @@
 //! The files beside this one say what an instruction means. This one holds what they share.
 
 use super::error::{Lowered, Trouble, reject};
-use super::plan::{FunctionPlan, ModulePlan};
+use super::plan::{FunctionPlan, ModulePlan, SharedPlace};
 use super::registers::{self, Class};
 use crate::program::code::{Code, Inst, Op, Origin, PredicateHow, PredicateOp, Special};
 use crate::program::window;
@@ -233,15 +233,8 @@ impl<'a> Lowerer<'a> {
                 }
                 Ok(d)
             }
-            Operand::Symbol { symbol, offset } => match self.own.shared_offset(self.plan, *symbol) {
-                Some(Some(at)) => Ok(self.intern_constant32(at.wrapping_add(*offset as u32))),
-                Some(None) => {
-                    let d = self.new_temporary32();
-                    self.emit_always(Op::Special { d, what: Special::DynamicBase });
-                    let offset = self.intern_constant32(*offset as u32);
-                    self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(alu::op2::<ops::integer::Add<u32>>()) }));
-                    Ok(d)
-                }
+            Operand::Symbol { symbol, offset } => match self.own.shared_place(self.plan, *symbol) {
+                Some(place) => Ok(self.lower_shared_address(place, *offset)),
                 None => match self.frame_offset(*symbol) {
                     Some(at) => {
                         let d = self.new_temporary32();
@@ -253,6 +246,22 @@ impl<'a> Lowerer<'a> {
             },
             _ => reject("this operand cannot be a source here"),
         }
+    }
+
+    /// An address in shared memory, as a 32-bit value.
+    fn lower_shared_address(&mut self, place: SharedPlace, offset: i64) -> RegisterSlot {
+        let what = match place {
+            SharedPlace::At(at) => return self.intern_constant32(at.wrapping_add(offset as u32)),
+            SharedPlace::Dynamic => Special::DynamicBase,
+            SharedPlace::OfKernel(row) => Special::SharedBase(row),
+        };
+        let d = self.new_temporary32();
+        self.emit_always(Op::Special { d, what });
+        if offset != 0 {
+            let offset = self.intern_constant32(offset as u32);
+            self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(alu::op2::<ops::integer::Add<u32>>()) }));
+        }
+        d
     }
 
     /// A source in a 64-bit slot.
@@ -282,17 +291,13 @@ impl<'a> Lowerer<'a> {
 
     /// The address of a name in its own state space, as a 64-bit value.
     pub fn lower_address_value(&mut self, symbol: SymbolRef, offset: i64) -> Lowered<RegisterSlot> {
-        if let Some(at) = self.own.shared_offset(self.plan, symbol) {
-            return Ok(match at {
-                Some(at) => self.intern_constant64(u64::from(at).wrapping_add_signed(offset)),
-                None => {
-                    let d = self.new_temporary64();
-                    self.emit_always(Op::Special { d, what: Special::DynamicBase64 });
-                    let offset = self.intern_constant64(offset as u64);
-                    self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(alu::op2::<ops::integer::Add<u64>>()) }));
-                    d
-                }
-            });
+        if let Some(place) = self.own.shared_place(self.plan, symbol) {
+            if let SharedPlace::At(at) = place {
+                return Ok(self.intern_constant64(u64::from(at).wrapping_add_signed(offset)));
+            }
+            let (d, narrow) = (self.new_temporary64(), self.lower_shared_address(place, offset));
+            self.emit_always(Op::Alu(Alu { d, a: narrow, ..Alu::new(alu::op1::<ops::convert::Cut<u32, u64>>()) }));
+            return Ok(d);
         }
         if let Some(at) = self.frame_offset(symbol) {
             let d = self.new_temporary64();

@@ -5,8 +5,10 @@ use super::error::{Lowered, Trouble, reject};
 use super::plan;
 use super::registers::Class;
 use crate::program::code::{Base, Intrinsic, IntrinsicKind, MemoryOp, Op, Order, Space};
+use crate::simd::alu::{self, Alu};
 use crate::simd::lanes::NO_SLOT;
-use cumux_ptx::ast::{Call, CallTarget, Function, FunctionKind, Instruction, Opcode as O, Operand, Param, ScalarType as T};
+use crate::simd::ops::integer;
+use cumux_ptx::ast::{Call, CallTarget, Function, FunctionKind, Instruction, Opcode as O, Operand, RegId, ScalarType as T};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let op = match (i.opcode, i.operands.as_slice()) {
@@ -37,12 +39,42 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
-/// A load or store of one value in the frame.
-fn frame_access(lowerer: &Lowerer<'_>, slot: u16, wide: bool, ty: T, offset: u32) -> MemoryOp {
-    let _ = lowerer;
+/// An access of one value in the frame.
+fn frame_access(slot: u16, wide: bool, ty: T, offset: u32) -> Box<MemoryOp> {
     let mut data = [NO_SLOT; 8];
     data[0] = slot;
-    MemoryOp { space: Space::Frame, base: Base::None, offset: offset.into(), bytes: ty.bytes() as u8, count: 1, data, wide, sign: 0, order: Order::Weak }
+    let bytes = ty.bytes() as u8;
+    Box::new(MemoryOp { space: Space::Frame, base: Base::None, offset: offset.into(), bytes, count: 1, data, wide, sign: 0, order: Order::Weak })
+}
+
+/// Stores a value in the frame. A predicate is a byte there, 0 or 1.
+fn store_in_frame(lowerer: &mut Lowerer<'_>, operand: &Operand, ty: T, offset: u32) -> Lowered {
+    let slot = if ty == T::Pred {
+        let (p, negated) = lowerer.lower_predicate(operand)?;
+        let (d, zero, one) = (lowerer.new_temporary32(), lowerer.intern_constant32(0), lowerer.intern_constant32(1));
+        let (a, b) = if negated { (zero, one) } else { (one, zero) };
+        lowerer.emit_always(Op::Alu(Alu { d, a, b, c: p, ..Alu::new(alu::select::<u32>()) }));
+        d
+    } else {
+        lowerer.lower_source(operand, ty)?
+    };
+    lowerer.emit(Op::Store(frame_access(slot, ty.bits() > 32, ty, offset)));
+    Ok(())
+}
+
+/// Loads a register from the frame, as [`store_in_frame`] has stored it.
+fn load_from_frame(lowerer: &mut Lowerer<'_>, register: RegId, ty: T, offset: u32) -> Lowered {
+    if ty != T::Pred {
+        let wide = ty.bits() > 32;
+        let slot = lowerer.lower_target(&Operand::Reg(register), ty)?;
+        lowerer.emit(Op::Load(frame_access(slot, wide, ty, offset)));
+        return Ok(());
+    }
+    let d = lowerer.expect_register(register, Class::Predicate)?;
+    let (a, zero) = (lowerer.new_temporary32(), lowerer.intern_constant32(0));
+    lowerer.emit(Op::Load(frame_access(a, false, ty, offset)));
+    lowerer.emit_alu(Alu { d, a, b: zero, ..Alu::new(alu::test2::<integer::Ne<u32>>()) });
+    Ok(())
 }
 
 /// Loads parameters that are declared as registers out of the frame, at a function's beginning.
@@ -52,9 +84,7 @@ pub(super) fn prologue(lowerer: &mut Lowerer<'_>, function: &Function) -> Lowere
     }
     for (param, at) in function.params.iter().zip(&lowerer.own.params) {
         if let Some(register) = param.register {
-            let wide = lowerer.class_of(register) == Class::Wide;
-            let op = frame_access(lowerer, lowerer.slot_of(register), wide, param.ty, *at);
-            lowerer.emit_always(Op::Load(Box::new(op)));
+            load_from_frame(lowerer, register, param.ty, *at)?;
         }
     }
     Ok(())
@@ -68,9 +98,7 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     }
     for (param, at) in function.returns.iter().zip(&lowerer.own.returns) {
         if let Some(register) = param.register {
-            let wide = lowerer.class_of(register) == Class::Wide;
-            let op = frame_access(lowerer, lowerer.slot_of(register), wide, param.ty, *at);
-            lowerer.emit(Op::Store(Box::new(op)));
+            store_in_frame(lowerer, &Operand::Reg(register), param.ty, *at)?;
         }
     }
     Ok(())
@@ -99,16 +127,9 @@ fn intrinsic(name: &str) -> Option<IntrinsicKind> {
 fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
     let module = lowerer.plan.module;
     let (params, returns, _) = plan::callee_offsets(module, lowerer.tree, call);
-    let (param_list, return_list): (&[Param], &[Param]) = match (&call.target, &call.via) {
-        (CallTarget::Function(id), _) => (&module.function(*id).params, &module.function(*id).returns),
-        (_, Some(cumux_ptx::ast::CallVia::Prototype(id))) => {
-            let prototype = &lowerer.tree.call_prototypes[id.index()];
-            (&prototype.params, &prototype.returns)
-        }
-        _ => (&[], &[]),
-    };
-    if call.args.len() > param_list.len() && !call.args.is_empty() && !param_list.is_empty() {
-        return reject("more arguments than parameters");
+    let (param_list, return_list) = plan::callee_signature(module, lowerer.tree, call);
+    if call.args.len() > param_list.len() || call.returns.len() > return_list.len() {
+        return reject("more arguments or results than what is called declares");
     }
     let frame = lowerer.own.frame;
     // Arguments in registers and literals are written where the callee expects them.
@@ -116,10 +137,7 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
         if matches!(operand, Operand::Symbol { .. }) {
             continue;
         }
-        let wide = param.ty.bits() > 32;
-        let slot = lowerer.lower_source(operand, param.ty)?;
-        let op = frame_access(lowerer, slot, wide, param.ty, frame + at);
-        lowerer.emit(Op::Store(Box::new(op)));
+        store_in_frame(lowerer, operand, param.ty, frame + at)?;
     }
     match call.target {
         CallTarget::Function(id) => {
@@ -154,9 +172,7 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
     }
     for ((operand, param), at) in call.returns.iter().zip(return_list).zip(&returns) {
         if let Operand::Reg(register) = operand {
-            let wide = lowerer.class_of(*register) == Class::Wide;
-            let op = frame_access(lowerer, lowerer.slot_of(*register), wide, param.ty, frame + at);
-            lowerer.emit(Op::Load(Box::new(op)));
+            load_from_frame(lowerer, *register, param.ty, frame + at)?;
         }
     }
     Ok(())

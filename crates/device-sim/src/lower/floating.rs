@@ -3,12 +3,14 @@
 use super::body::{Lowerer, exact_operands, first_type};
 use super::error::{Lowered, Trouble, reject};
 use crate::simd::alu::{self, Alu, AluFunction};
-use crate::simd::lanes::NO_SLOT;
+use crate::program::code::Op;
+use crate::simd::lanes::{NO_SLOT, RegisterSlot};
 use crate::simd::ops::float::{self, *};
 use crate::simd::ops::half::{AddH, B, FmaH, H, MulH, SubH, Two};
+use crate::simd::ops::integer;
 use crate::simd::ops::round::{RM, RN, RP, RZ};
 use crate::simd::processor;
-use cumux_ptx::ast::{Instruction, Opcode as O, Rounding, ScalarType as T, Word};
+use cumux_ptx::ast::{Instruction, Opcode as O, Operand, Rounding, ScalarType as T, Word};
 
 /// `$make` with the rounding mode or a flag of an instruction as a constant.
 macro_rules! modes {
@@ -79,9 +81,17 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         return if matches!(i.opcode, O::Min | O::Max) { Err(Trouble::Refused) } else { reject("reject number of operands") };
     }
     let mut sources = Vec::new();
-    for operand in &i.operands[1..] {
-        sources.push(lowerer.lower_source(operand, ty)?);
+    let mut negated = [false; 3];
+    for (n, operand) in i.operands[1..].iter().enumerate() {
+        // `contract` makes these.
+        if let Operand::Selected { register, selector: None, negated: true } = operand {
+            negated[n] = true;
+            sources.push(lowerer.lower_source(&Operand::Reg(*register), ty)?);
+        } else {
+            sources.push(lowerer.lower_source(operand, ty)?);
+        }
     }
+    let f = if negated == [false; 3] { f } else { negate_sources(lowerer, i, ty, f, negated, &mut sources) };
     if i.opcode == O::Rcp && !(ty == T::F64 && i.has(Word::Approx)) {
         // A reciprocal is 1 / a.
         let one = if ty == T::F64 { lowerer.intern_constant64(1f64.to_bits()) } else { lowerer.intern_constant32(1f32.to_bits()) };
@@ -94,6 +104,35 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let d = lowerer.lower_target(&i.operands[0], ty)?;
     lowerer.emit_alu(Alu { d, a, b, c, x, ..Alu::new(f) });
     Ok(())
+}
+
+/// The function for sources of which some are negated. Negates those for which it has none.
+fn negate_sources(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, f: AluFunction, negated: [bool; 3], sources: &mut [RegisterSlot]) -> AluFunction {
+    let (product, sum) = (negated[0] ^ negated[1], negated[2]);
+    let nearest = i.opcode == O::Fma && matches!(i.rounding(), None | Some(Rounding::Rn));
+    if nearest && ty == T::F64 {
+        return modes!(@flag product, P => modes!(@flag sum, C => alu::op3::<FmaSigned64<P, C>>()));
+    }
+    if nearest && ty == T::F32 && !i.has(Word::Sat) && processor::is_fast() {
+        return modes!(@flag i.has(Word::Ftz), F => modes!(@flag product, P => modes!(@flag sum, C => alu::op3::<FmaSigned32<F, P, C>>())));
+    }
+    for (slot, _) in sources.iter_mut().zip(negated).filter(|(_, negated)| *negated) {
+        *slot = if ty == T::F64 {
+            let (d, sign) = (lowerer.new_temporary64(), lowerer.intern_constant64(1 << 63));
+            lowerer.emit_always(Op::Alu(Alu { d, a: *slot, b: sign, ..Alu::new(alu::op2::<integer::Xor<u64>>()) }));
+            d
+        } else {
+            let signs = match ty {
+                T::F32 => 1 << 31,
+                T::F16 | T::Bf16 => 1 << 15,
+                _ => 1 << 31 | 1 << 15,
+            };
+            let (d, sign) = (lowerer.new_temporary32(), lowerer.intern_constant32(signs));
+            lowerer.emit_always(Op::Alu(Alu { d, a: *slot, b: sign, ..Alu::new(alu::op2::<integer::Xor<u32>>()) }));
+            d
+        };
+    }
+    f
 }
 
 /// The sources of an operation.

@@ -4,6 +4,7 @@ mod arithmetic;
 mod body;
 mod by_type;
 mod compare;
+mod contract;
 mod control;
 mod convert;
 mod error;

@@ -3,7 +3,7 @@
 use super::body::{Finished, Lowerer};
 use super::error::{CompileError, Trouble, compile_error};
 use super::plan::{ModulePlan, frame_depth, lay_out_shared, plan_function, reachable_functions};
-use super::{control, instruction};
+use super::{contract, control, instruction};
 use crate::program::code::{Code, Op};
 use crate::program::source::SourceLines;
 use crate::program::{Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
@@ -97,13 +97,14 @@ struct Built {
 
 /// Lowers a text.
 pub(super) fn lower(text: &str) -> Result<Program, CompileError> {
-    let module = cumux_ptx::parse(text).map_err(|errors| {
+    let mut module = cumux_ptx::parse(text).map_err(|errors| {
         let first = errors.diagnostics.first();
         let pos = first.map(|d| d.pos).unwrap_or_default();
         // The caller writes the position before the text.
         let told = first.map(|d| d.render(text).trim_start_matches(&format!("{}: ", d.pos)).trim_end().to_owned());
         compile_error(pos, told.unwrap_or_else(|| "not a PTX module".to_owned()))
     })?;
+    contract::contract(&mut module);
     lower_module(&module)
 }
 
@@ -251,6 +252,7 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
         cluster: directives.reqnctapercluster.unwrap_or_default(),
         repeatable: !intrinsics && reached.iter().all(|f| each(f).repeatable),
         refused,
+        shared_table: own.shared_table.clone(),
         function: id.0,
         calls: known.is_none(),
     }

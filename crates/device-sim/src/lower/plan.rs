@@ -2,7 +2,9 @@
 //! which.
 
 use super::error::{CompileError, compile_error};
-use cumux_ptx::ast::{AddressBase, Body, Call, CallTarget, CallVia, FuncId, Function, FunctionKind, Module, Operand, Param, StateSpace, SymbolRef};
+use cumux_ptx::ast::{
+    AddressBase, Body, Call, CallTarget, CallVia, FuncId, Function, FunctionKind, GlobalId, InitValue, Module, Operand, Param, StateSpace, SymbolRef, Variable,
+};
 use std::collections::{HashMap, HashSet};
 
 /// What is known of all functions before any is lowered.
@@ -28,24 +30,44 @@ pub(super) struct FunctionPlan {
     pub params: Vec<u32>,
     pub returns: Vec<u32>,
     pub locals: HashMap<u32, u32>,
-    /// Offsets of module-level and own variables in shared memory, in bytes; `None` is dynamic
-    /// shared memory.
-    shared_globals: HashMap<u32, Option<u32>>,
-    shared_locals: HashMap<u32, Option<u32>>,
+    /// Where module-level and own variables lie in shared memory.
+    shared_globals: HashMap<u32, SharedPlace>,
+    shared_locals: HashMap<u32, SharedPlace>,
+    /// Of a kernel: bytes of its static shared memory.
     pub static_shared: u32,
+    /// Of a kernel: where each variable of [`SharedPlace::OfKernel`] lies.
+    pub shared_table: Vec<u32>,
     pub frame: u32,
     is_kernel: bool,
     /// The functions that it calls by name.
     calls: Vec<FuncId>,
     indirect: bool,
-    uses_shared: HashSet<u32>,
+    /// The functions and module-level variables that it names, calls included.
+    names: HashSet<SymbolRef>,
 }
 
+/// Where a variable lies in shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SharedPlace {
+    /// At this offset, in bytes, in every kernel that can reach it.
+    At(u32),
+    /// Where dynamic shared memory begins.
+    Dynamic,
+    /// Where the running kernel's [`shared_table`](FunctionPlan::shared_table) says: the index in it.
+    OfKernel(u32),
+}
+
+/// In a kernel's [`shared_table`](FunctionPlan::shared_table): the kernel cannot reach the variable.
+/// An access there faults.
+const UNREACHED: u32 = 0xff00_0000;
+
 impl FunctionPlan {
-    /// Where a name lies in shared memory, in bytes; `Some(None)` is dynamic shared memory.
-    pub fn shared_offset(&self, plan: &ModulePlan<'_>, symbol: SymbolRef) -> Option<Option<u32>> {
+    /// Where a name lies in shared memory; `None` if it lies elsewhere.
+    pub fn shared_place(&self, plan: &ModulePlan<'_>, symbol: SymbolRef) -> Option<SharedPlace> {
         match symbol {
-            SymbolRef::Global(id) if plan.module.global(id).space.is_shared() => Some(self.shared_globals.get(&id.0).copied().unwrap_or(None)),
+            SymbolRef::Global(id) if plan.module.global(id).space.is_shared() => {
+                Some(self.shared_globals.get(&id.0).copied().unwrap_or(SharedPlace::Dynamic))
+            }
             SymbolRef::Local(id) => self.shared_locals.get(&id.0).copied(),
             _ => None,
         }
@@ -101,7 +123,6 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
         plan.frame = at.next_multiple_of(16);
         return Ok(plan);
     };
-    let mut shared = 0u32;
     for (n, variable) in body.variables.iter().enumerate() {
         let n = n as u32;
         match variable.space {
@@ -111,24 +132,17 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
                 let end = u64::from(at) + variable.size;
                 at = u32::try_from(end).ok().filter(|end| *end < 1 << 28).ok_or_else(|| compile_error(variable.pos, "too much local memory"))?;
             }
-            space if space.is_shared() && variable.unsized_array => {
-                plan.shared_locals.insert(n, None);
-            }
-            space if space.is_shared() => {
-                shared = shared.next_multiple_of(variable.align.max(1));
-                plan.shared_locals.insert(n, Some(shared));
-                let end = u64::from(shared) + variable.size;
-                shared = u32::try_from(end).ok().filter(|end| *end < 1 << 24).ok_or_else(|| compile_error(variable.pos, "too much shared memory"))?;
-            }
             _ => {}
         }
     }
     plan.frame = at.next_multiple_of(16);
-    plan.static_shared = shared;
     for instruction in &body.instructions {
         if let [Operand::Call(call)] = instruction.operands.as_slice() {
             match call.target {
-                CallTarget::Function(id) => plan.calls.push(id),
+                CallTarget::Function(id) => {
+                    plan.calls.push(id);
+                    plan.names.insert(SymbolRef::Function(id));
+                }
                 CallTarget::Register(_) => plan.indirect = true,
             }
         }
@@ -137,10 +151,8 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
                 place_arguments(module, body, call, &mut plan).map_err(|text| compile_error(instruction.pos, text))?;
             }
             visit_symbols(operand, &mut |symbol| {
-                if let SymbolRef::Global(id) = symbol
-                    && module.global(id).space.is_shared()
-                {
-                    plan.uses_shared.insert(id.0);
+                if matches!(symbol, SymbolRef::Global(_) | SymbolRef::Function(_)) {
+                    plan.names.insert(symbol);
                 }
             });
         }
@@ -148,20 +160,27 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
     Ok(plan)
 }
 
-/// Offsets of a call's arguments and results behind the caller's frame, and their bytes.
-pub(super) fn callee_offsets(module: &Module, body: &Body, call: &Call) -> (Vec<u32>, Vec<u32>, u32) {
+/// The parameters and results of what is called. The first of a list of targets speaks for all.
+pub(super) fn callee_signature<'a>(module: &'a Module, body: &'a Body, call: &Call) -> (&'a [Param], &'a [Param]) {
+    let of_function = |id: FuncId| {
+        let function = module.function(id);
+        (&*function.params, &*function.returns)
+    };
     match (&call.target, &call.via) {
-        (CallTarget::Function(id), _) => parameter_offsets(&module.function(*id).params, &module.function(*id).returns),
+        (CallTarget::Function(id), _) => of_function(*id),
         (_, Some(CallVia::Prototype(id))) => {
             let prototype = &body.call_prototypes[id.index()];
-            parameter_offsets(&prototype.params, &prototype.returns)
+            (&prototype.params, &prototype.returns)
         }
-        (_, Some(CallVia::Targets(id))) => match body.call_tables[id.index()].targets.first() {
-            Some(first) => parameter_offsets(&module.function(*first).params, &module.function(*first).returns),
-            None => (Vec::new(), Vec::new(), 0),
-        },
-        (_, None) => (Vec::new(), Vec::new(), 0),
+        (_, Some(CallVia::Targets(id))) => body.call_tables[id.index()].targets.first().map_or((&[], &[]), |first| of_function(*first)),
+        (_, None) => (&[], &[]),
     }
+}
+
+/// Offsets of a call's arguments and results behind the caller's frame, and their bytes.
+pub(super) fn callee_offsets(module: &Module, body: &Body, call: &Call) -> (Vec<u32>, Vec<u32>, u32) {
+    let (params, returns) = callee_signature(module, body, call);
+    parameter_offsets(params, returns)
 }
 
 /// Puts the variables that a call passes where the callee's frame will be, so that arguments are
@@ -198,59 +217,151 @@ pub(super) fn reachable_functions(plan: &ModulePlan<'_>, from: FuncId) -> HashSe
     seen
 }
 
-/// Lays out shared memory. Module-level variables that functions use lie at the beginning, at the
-/// same offset for all kernels.
+/// The functions whose address a module takes: in instructions other than calls, in lists of call
+/// targets, and in initial values. An indirect call reaches no other function.
+fn addressed_functions(module: &Module) -> HashSet<FuncId> {
+    let mut found = HashSet::new();
+    let mut note = |symbol: SymbolRef| {
+        if let SymbolRef::Function(id) = symbol {
+            found.insert(id);
+        }
+    };
+    for variable in &module.globals {
+        initial_symbols(variable).for_each(&mut note);
+    }
+    for body in module.functions.iter().filter_map(|function| function.body.as_ref()) {
+        body.variables.iter().flat_map(initial_symbols).for_each(&mut note);
+        body.call_tables.iter().flat_map(|table| &table.targets).for_each(|id| note(SymbolRef::Function(*id)));
+        for operand in body.instructions.iter().flat_map(|instruction| &instruction.operands) {
+            visit_symbols(operand, &mut note);
+        }
+    }
+    found
+}
+
+/// The names in a variable's initial value.
+fn initial_symbols(variable: &Variable) -> impl Iterator<Item = SymbolRef> + '_ {
+    variable.init.iter().filter_map(|entry| match entry.value {
+        InitValue::Address { symbol, .. } => Some(symbol),
+        InitValue::Bits(_) => None,
+    })
+}
+
+/// The functions and shared variables that a kernel may reach: what it and they call or name,
+/// directly or in the initial values of variables, and with an indirect call every function whose
+/// address is taken. ptxas counts the same.
+fn reachable_names(plan: &ModulePlan<'_>, addressed: &HashSet<FuncId>, kernel: FuncId) -> HashSet<SymbolRef> {
+    let mut seen = HashSet::new();
+    let mut todo = vec![SymbolRef::Function(kernel)];
+    while let Some(next) = todo.pop() {
+        let next = if let SymbolRef::Function(id) = next { SymbolRef::Function(plan.target(id)) } else { next };
+        if !seen.insert(next) {
+            continue;
+        }
+        match next {
+            SymbolRef::Function(id) => {
+                let function = &plan.functions[id.index()];
+                todo.extend(&function.names);
+                if function.indirect {
+                    todo.extend(addressed.iter().map(|id| SymbolRef::Function(*id)));
+                }
+            }
+            SymbolRef::Global(id) => todo.extend(initial_symbols(plan.module.global(id))),
+            _ => {}
+        }
+    }
+    seen
+}
+
+/// A variable in shared memory: of the module, or of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum SharedVariable {
+    Global(u32),
+    Local(FuncId, u32),
+}
+
+/// Lays out the shared memory of each kernel as ptxas does: the module's variables that the kernel
+/// can reach, those of the functions that it can reach, and its own, in the order of the text.
+///
+/// A function's code is the same for all kernels. If a variable has other places in other kernels,
+/// the function looks its place up in the running kernel's table.
 pub(super) fn lay_out_shared(plan: &mut ModulePlan<'_>) -> Result<(), CompileError> {
     let module = plan.module;
     let ids: Vec<FuncId> = (0..module.functions.len() as u32).map(FuncId).collect();
-    let mut common = HashMap::new();
-    let mut end = 0u32;
-    for (n, variable) in module.globals.iter().enumerate() {
-        let n = n as u32;
-        let used = ids.iter().any(|id| !plan.functions[id.index()].is_kernel && plan.functions[id.index()].uses_shared.contains(&n));
-        if !variable.space.is_shared() || !used {
-            continue;
-        }
-        let at = if variable.unsized_array {
-            None
-        } else {
-            let at = end.next_multiple_of(variable.align.max(1));
-            end = u32::try_from(u64::from(at) + variable.size).map_err(|_| compile_error(variable.pos, "too much shared memory"))?;
-            Some(at)
-        };
-        common.insert(n, at);
+    let globals: Vec<u32> = (0..module.globals.len() as u32).filter(|n| module.globals[*n as usize].space.is_shared()).collect();
+    let locals = |id: FuncId| {
+        let variables = module.function(id).body.iter().flat_map(|body| &body.variables).enumerate();
+        variables.filter(|(_, variable)| variable.space.is_shared()).map(move |(n, _)| SharedVariable::Local(id, n as u32))
+    };
+    if globals.is_empty() && ids.iter().all(|id| locals(*id).next().is_none()) {
+        return Ok(());
     }
-    for id in ids {
-        let reached = reachable_functions(plan, id);
-        let reaches_common = reached.iter().any(|f| !plan.functions[f.index()].is_kernel && !plan.functions[f.index()].uses_shared.is_empty());
-        let function = &mut plan.functions[id.index()];
-        function.shared_globals.clone_from(&common);
-        if !function.is_kernel {
-            continue;
+    let declaration = |variable: SharedVariable| match variable {
+        SharedVariable::Global(n) => &module.globals[n as usize],
+        SharedVariable::Local(id, n) => &module.function(id).body.as_ref().expect("it has variables").variables[n as usize],
+    };
+    // Dynamic shared memory begins behind the static one. If the module declares any, each kernel
+    // rounds up.
+    let all = || globals.iter().map(|n| SharedVariable::Global(*n)).chain(ids.iter().flat_map(|id| locals(*id)));
+    let dynamic_align = all().map(declaration).filter(|variable| variable.unsized_array).map(|variable| variable.align.max(16)).max().unwrap_or(1);
+    let addressed = addressed_functions(module);
+    // The kernels in which a variable has a place, and that place.
+    let mut places: HashMap<SharedVariable, Vec<(FuncId, u32)>> = HashMap::new();
+    let kernels: Vec<FuncId> = ids.iter().copied().filter(|id| plan.functions[id.index()].is_kernel).collect();
+    for kernel in kernels.iter().copied() {
+        let reached = reachable_names(plan, &addressed, kernel);
+        let mut order: Vec<SharedVariable> =
+            globals.iter().filter(|n| reached.contains(&SymbolRef::Global(GlobalId(**n)))).map(|n| SharedVariable::Global(*n)).collect();
+        order.extend(ids.iter().filter(|id| **id != kernel && reached.contains(&SymbolRef::Function(**id))).flat_map(|id| locals(*id)));
+        order.extend(locals(kernel));
+        let mut end = 0u32;
+        for variable in order.into_iter().filter(|variable| !declaration(*variable).unsized_array) {
+            let declared = declaration(variable);
+            let at = u64::from(end).next_multiple_of(declared.align.max(1).into());
+            let after = u32::try_from(at + declared.size).ok().filter(|end| *end < 1 << 24);
+            end = after.ok_or_else(|| compile_error(declared.pos, "too much shared memory"))?;
+            places.entry(variable).or_default().push((kernel, at as u32));
         }
-        let mut at = if reaches_common || function.uses_shared.iter().any(|n| common.contains_key(n)) { end } else { 0 };
-        let mut own: Vec<u32> = function.uses_shared.iter().copied().filter(|n| !common.contains_key(n)).collect();
-        own.sort_unstable();
-        for n in own {
-            let variable = &module.globals[n as usize];
-            if variable.unsized_array {
-                function.shared_globals.insert(n, None);
-                continue;
-            }
-            at = at.next_multiple_of(variable.align.max(1));
-            function.shared_globals.insert(n, Some(at));
-            at = u32::try_from(u64::from(at) + variable.size).map_err(|_| compile_error(variable.pos, "too much shared memory"))?;
-        }
-        // The function's own variables follow.
-        if at > 0 && function.static_shared > 0 {
-            at = at.next_multiple_of(128);
-            for offset in function.shared_locals.values_mut().flatten() {
-                *offset += at;
-            }
-        }
-        function.static_shared += at;
+        plan.functions[kernel.index()].static_shared = end.next_multiple_of(dynamic_align);
+    }
+    for variable in all() {
+        let found = places.get(&variable).map(Vec::as_slice).unwrap_or_default();
+        place_shared(plan, &kernels, variable, declaration(variable).unsized_array, found);
     }
     Ok(())
+}
+
+/// Tells the functions where a shared variable is. `found` are the kernels in which it has a place,
+/// and that place.
+fn place_shared(plan: &mut ModulePlan<'_>, kernels: &[FuncId], variable: SharedVariable, is_dynamic: bool, found: &[(FuncId, u32)]) {
+    let place = match found {
+        _ if is_dynamic => SharedPlace::Dynamic,
+        [] => SharedPlace::At(UNREACHED),
+        [(_, at), rest @ ..] if rest.iter().all(|(_, other)| other == at) => SharedPlace::At(*at),
+        _ => {
+            let mut row = 0;
+            for kernel in kernels {
+                let table = &mut plan.functions[kernel.index()].shared_table;
+                row = table.len() as u32;
+                table.push(found.iter().find(|(id, _)| id == kernel).map_or(UNREACHED, |(_, at)| *at));
+            }
+            SharedPlace::OfKernel(row)
+        }
+    };
+    match variable {
+        SharedVariable::Global(n) => {
+            for function in &mut plan.functions {
+                function.shared_globals.insert(n, place);
+            }
+            // A kernel's own code needs no table.
+            for (kernel, at) in found {
+                plan.functions[kernel.index()].shared_globals.insert(n, SharedPlace::At(*at));
+            }
+        }
+        SharedVariable::Local(id, n) => {
+            plan.functions[id.index()].shared_locals.insert(n, place);
+        }
+    }
 }
 
 /// The most bytes of frames from a function downward; `None` with recursion or an indirect call.

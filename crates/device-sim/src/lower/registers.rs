@@ -52,7 +52,7 @@ pub(super) struct Allocation {
 const MOST_BITS: usize = 1 << 29;
 
 /// Calls `found` with each register of an operand.
-fn visit_registers(operand: &Operand, found: &mut impl FnMut(RegId)) {
+pub(super) fn visit_registers(operand: &Operand, found: &mut impl FnMut(RegId)) {
     match operand {
         Operand::Reg(register) | Operand::NotReg(register) | Operand::Selected { register, .. } => found(*register),
         Operand::Address { base: AddressBase::Reg(register), .. } => found(*register),
@@ -85,7 +85,7 @@ fn writes_first(i: &Instruction) -> bool {
 
 /// Calls `read` with the registers that an instruction reads, and `written` with those that it
 /// surely overwrites.
-fn visit_effects(i: &Instruction, read: &mut impl FnMut(RegId), written: &mut impl FnMut(RegId)) {
+pub(super) fn visit_effects(i: &Instruction, read: &mut impl FnMut(RegId), written: &mut impl FnMut(RegId)) {
     if let Some(guard) = i.guard {
         read(guard.register);
     }
@@ -107,20 +107,25 @@ fn visit_effects(i: &Instruction, read: &mut impl FnMut(RegId), written: &mut im
     }
 }
 
+/// True for an instruction that is the last of its basic block.
+pub(super) fn ends_block(opcode: O) -> bool {
+    matches!(opcode, O::Bra | O::Brx | O::Ret | O::Exit | O::Trap)
+}
+
 /// The basic blocks of a function, and where they continue.
-struct Flow {
-    starts: Vec<usize>,
-    next: Vec<Vec<usize>>,
+pub(super) struct Flow {
+    pub starts: Vec<usize>,
+    pub next: Vec<Vec<usize>>,
 }
 
 /// Finds the basic blocks.
-fn build_flow(body: &Body) -> Flow {
+pub(super) fn build_flow(body: &Body) -> Flow {
     let count = body.instructions.len();
     let mut leader = vec![false; count + 1];
     leader[0] = true;
     body.labels.iter().for_each(|label| leader[(label.target as usize).min(count)] = true);
     for (n, i) in body.instructions.iter().enumerate() {
-        if matches!(i.opcode, O::Bra | O::Brx | O::Ret | O::Exit | O::Trap) {
+        if ends_block(i.opcode) {
             leader[n + 1] = true;
         }
     }
@@ -132,7 +137,7 @@ fn build_flow(body: &Body) -> Flow {
         let last = &body.instructions[end - 1];
         let mut to = Vec::new();
         if *start < end {
-            let leaves = matches!(last.opcode, O::Bra | O::Brx | O::Ret | O::Exit | O::Trap) && last.guard.is_none();
+            let leaves = ends_block(last.opcode) && last.guard.is_none();
             if !leaves {
                 to.extend(block_at(end));
             }
@@ -154,6 +159,78 @@ fn build_flow(body: &Body) -> Flow {
     Flow { starts, next }
 }
 
+/// Which registers hold values that are still needed, before and after each basic block.
+pub(super) struct LiveSets {
+    words: usize,
+    before: Vec<u64>,
+    after: Vec<u64>,
+}
+
+impl LiveSets {
+    /// Finds them; `None` for a function that is too large. Calls `mentioned` with each register
+    /// and each instruction that reads or writes it.
+    pub fn find(function: &Function, body: &Body, flow: &Flow, mentioned: &mut impl FnMut(usize, usize)) -> Option<LiveSets> {
+        let count = body.instructions.len();
+        let results: Vec<RegId> = function.returns.iter().filter_map(|p| p.register).collect();
+        let words = body.registers.len().div_ceil(64);
+        let blocks = flow.starts.len();
+        if blocks * words * 64 > MOST_BITS {
+            return None;
+        }
+        let set = |bits: &mut [u64], r: usize| bits[r / 64] |= 1 << (r % 64);
+        // Registers that the block reads before it writes them, and registers that it writes.
+        let mut uses = vec![0u64; blocks * words];
+        let mut kills = vec![0u64; blocks * words];
+        let end_of = |b: usize| flow.starts.get(b + 1).copied().unwrap_or(count);
+        for b in 0..blocks {
+            let (uses, kills) = (&mut uses[b * words..(b + 1) * words], &mut kills[b * words..(b + 1) * words]);
+            for n in flow.starts[b]..end_of(b) {
+                let i = &body.instructions[n];
+                let mut written = Vec::new();
+                let read = &mut |r: RegId| {
+                    mentioned(r.index(), n);
+                    if kills[r.index() / 64] >> (r.index() % 64) & 1 == 0 {
+                        set(uses, r.index());
+                    }
+                };
+                visit_effects(i, read, &mut |r| written.push(r));
+                if i.opcode == O::Ret || n + 1 == count {
+                    results.iter().for_each(|r| read(*r));
+                }
+                for r in written {
+                    mentioned(r.index(), n);
+                    set(kills, r.index());
+                }
+            }
+        }
+        let mut before = uses;
+        let mut after = vec![0u64; blocks * words];
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for b in (0..blocks).rev() {
+                for to in &flow.next[b] {
+                    for w in 0..words {
+                        after[b * words + w] |= before[to * words + w];
+                    }
+                }
+                for w in 0..words {
+                    let at = b * words + w;
+                    let live = before[at] | (after[at] & !kills[at]);
+                    changed |= live != before[at];
+                    before[at] = live;
+                }
+            }
+        }
+        Some(LiveSets { words, before, after })
+    }
+
+    /// True if the register's value is needed after a block.
+    pub fn lives_after(&self, block: usize, register: RegId) -> bool {
+        self.after[block * self.words + register.index() / 64] >> (register.index() % 64) & 1 != 0
+    }
+}
+
 /// The first and the last instruction at which each register holds a value.
 fn live_ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)>>> {
     let count = body.instructions.len();
@@ -168,63 +245,14 @@ fn live_ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)
     for register in function.params.iter().filter_map(|p| p.register) {
         extend(register.index(), 0);
     }
-    let results: Vec<RegId> = function.returns.iter().filter_map(|p| p.register).collect();
     if count == 0 {
-        results.iter().for_each(|r| extend(r.index(), 0));
+        function.returns.iter().filter_map(|p| p.register).for_each(|r| extend(r.index(), 0));
         return Some(ranges);
     }
     let flow = build_flow(body);
-    let words = registers.div_ceil(64);
-    let blocks = flow.starts.len();
-    if blocks * words * 64 > MOST_BITS {
-        return None;
-    }
-    let set = |bits: &mut [u64], r: usize| bits[r / 64] |= 1 << (r % 64);
-    // Registers that the block reads before it writes them, and registers that it writes.
-    let mut uses = vec![0u64; blocks * words];
-    let mut kills = vec![0u64; blocks * words];
+    let LiveSets { words, before, after } = LiveSets::find(function, body, &flow, &mut extend)?;
     let end_of = |b: usize| flow.starts.get(b + 1).copied().unwrap_or(count);
-    for b in 0..blocks {
-        let (uses, kills) = (&mut uses[b * words..(b + 1) * words], &mut kills[b * words..(b + 1) * words]);
-        for n in flow.starts[b]..end_of(b) {
-            let i = &body.instructions[n];
-            let mut written = Vec::new();
-            let read = &mut |r: RegId| {
-                extend(r.index(), n);
-                if kills[r.index() / 64] >> (r.index() % 64) & 1 == 0 {
-                    set(uses, r.index());
-                }
-            };
-            visit_effects(i, read, &mut |r| written.push(r));
-            if i.opcode == O::Ret || n + 1 == count {
-                results.iter().for_each(|r| read(*r));
-            }
-            for r in written {
-                extend(r.index(), n);
-                set(kills, r.index());
-            }
-        }
-    }
-    let mut before = uses;
-    let mut after = vec![0u64; blocks * words];
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for b in (0..blocks).rev() {
-            for to in &flow.next[b] {
-                for w in 0..words {
-                    after[b * words + w] |= before[to * words + w];
-                }
-            }
-            for w in 0..words {
-                let at = b * words + w;
-                let live = before[at] | (after[at] & !kills[at]);
-                changed |= live != before[at];
-                before[at] = live;
-            }
-        }
-    }
-    for b in 0..blocks {
+    for b in 0..flow.starts.len() {
         for w in 0..words {
             let mut mark = |mut bits: u64, at: usize| {
                 while bits != 0 {

@@ -127,19 +127,21 @@ pub enum Special {
     TotalShared,
     /// Where dynamic shared memory begins, in bytes of shared memory.
     DynamicBase,
+    /// Where a shared variable of a function lies in the running kernel, in bytes of shared memory:
+    /// an index in [`Kernel::shared_table`](super::Kernel::shared_table).
+    SharedBase(u32),
     Zero,
     // From here on: registers of 64 bits.
     Clock64,
     Globaltimer,
     Gridid,
     Zero64,
-    DynamicBase64,
 }
 
 impl Special {
     /// True for registers of 64 bits.
     pub fn is_wide(self) -> bool {
-        matches!(self, Special::Clock64 | Special::Globaltimer | Special::Gridid | Special::Zero64 | Special::DynamicBase64)
+        matches!(self, Special::Clock64 | Special::Globaltimer | Special::Gridid | Special::Zero64)
     }
 }
 

@@ -9,10 +9,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use cumux_device::Resume;
 
+use super::moment::Moment;
 use super::placement::{Placement, SmSet};
 use crate::exec::Block;
 use crate::exec::interface::{BlockCoordinates, Launch};
@@ -110,7 +110,7 @@ pub(super) struct RunningKernel {
     pub(super) progress: Option<Arc<KernelProgress>>,
     /// What a predecessor has done of it.
     resume: Option<Resume>,
-    pub(super) started: Option<Instant>,
+    pub(super) started: Option<Moment>,
     /// [`super::client::Client::freed`] when no SM had capacity for a block. Until that changes,
     /// another attempt is useless.
     full_at: Option<u64>,
@@ -185,7 +185,7 @@ impl RunningKernel {
             if let Some(batch) = self.take_batch(workers) {
                 self.slices_since_begin = 0;
                 self.running += 1;
-                self.started.get_or_insert_with(Instant::now);
+                self.started.get_or_insert_with(Moment::now);
                 return Some(Piece::Begin(batch));
             }
         }

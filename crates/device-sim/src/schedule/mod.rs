@@ -27,6 +27,7 @@ mod card;
 mod client;
 mod kernel;
 mod launch;
+mod moment;
 mod partitions;
 mod placement;
 mod report;

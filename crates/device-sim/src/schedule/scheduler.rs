@@ -469,19 +469,19 @@ impl Scheduler {
         if client.gathering == Some(number) {
             client.gathering = None;
         }
-        let (progress, started) = match running.task {
+        let (progress, took) = match running.task {
             Task::Kernel(kernel) => {
                 client.partitions.end_kernel(&mut self.sm_allocator, kernel.sm_set);
-                (kernel.progress, kernel.started)
+                (kernel.progress, kernel.started.map(|started| started.elapsed_by_clock()))
             }
-            Task::Transfer(_) => (progress, Some(running.begun)),
+            Task::Transfer(_) => (progress, Some(running.begun.elapsed())),
         };
         if running.reporting == Reporting::Done {
             return;
         }
         let outcome = match &client.end {
             Some(end) => outcome_of(end),
-            None => Outcome::Done { device_ns: started.map_or(0, |started| u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)) },
+            None => Outcome::Done { device_ns: took.map_or(0, |took| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)) },
         };
         self.reports.push_back(Report { client: client_id, stream: running.stream, token: running.token, outcome, progress });
     }

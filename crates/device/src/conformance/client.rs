@@ -10,8 +10,8 @@ use cumux_wire::layout::{ARENA_BASE, WINDOW_BASE};
 
 use super::{KERNELS, Opener};
 use crate::{
-    Begun, Channel, ClientId, ClientSpec, CopyExtent, Device, DeviceError, Fault, GlobalsAllocator, ImageHash, Kernel, Launch, ModuleId, ModuleInfo, Outcome,
-    Rows, Sink, StreamId, Work,
+    Begun, Channel, ClientId, ClientSpec, CopyExtent, Device, DeviceError, Fault, GlobalsAllocator, Image, ImageHash, Kernel, Launch, ModuleId, ModuleInfo,
+    Outcome, Rows, Sink, StreamId, Work,
 };
 
 /// A wait that takes longer is a failure: a watchdog, not a measurement.
@@ -384,7 +384,7 @@ impl Actor<'_> {
     /// The device's.
     pub fn load(&self, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<Loaded, DeviceError> {
         let id = self.setup.modules.advance(1) as ModuleId;
-        let info = self.device().load_module(self.id, id, image, place)?;
+        let info = self.device().load_module(self.id, id, Image::of(image), place)?;
         Ok(Loaded { id, info })
     }
 

@@ -56,7 +56,7 @@ pub fn a_preloaded_module_is_adopted_with_the_variables_of_its_client(open: Open
     let preload = |reads: &mut u32| {
         let mut read = || {
             *reads += 1;
-            Ok(image.to_vec())
+            Ok(Box::new(image) as Box<dyn AsRef<[u8]>>)
         };
         client.device().preload_module(hash, &mut read, &mut Variables { actor: &client, restored: blocks.clone() }).expect("loads")
     };

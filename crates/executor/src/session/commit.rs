@@ -33,7 +33,7 @@ impl Session {
     /// Commits a change: journal, `taken` (if a record at `end` caused it), answer.
     pub fn commit(&self, inner: &mut Inner, change: Change, end: u64, reply: Option<(&Header, Answer)>) {
         if reply.as_ref().is_some_and(|(_, answer)| answer.result == result::LOST) {
-            inner.phase.lose_device();
+            inner.phase.leave_to_next();
             return;
         }
         let answer = reply.and_then(|(header, a)| (header.answer != NO_ANSWER).then_some((header.answer, header.request_number(), a.result, a.words)));
@@ -58,9 +58,9 @@ impl Session {
     /// answered with the code.
     pub fn fault(&self, inner: &mut Inner, fault: &Fault) {
         if fault.result == result::LOST {
-            inner.phase.lose_device();
+            inner.phase.leave_to_next();
         }
-        if inner.phase.is_lost() || inner.objects.fault.is_some() {
+        if inner.phase.is_elsewhere() || inner.objects.fault.is_some() {
             return;
         }
         let fault = &Fault { result: fault.result, text: cumux_link::escape_foreign(&fault.text, LONGEST_TEXT) };

@@ -14,6 +14,20 @@ use cumux_wire::message::ClientStatus;
 /// in any case.
 const LOOK_EVERY: u64 = 4096;
 
+/// Which of the totals says how the session came to its executors: takeovers in the low half, moves
+/// above them, and whether it has left the last one in order.
+const ARRIVALS: usize = COUNTERS - 1;
+const MOVES_FROM: u32 = 32;
+const LEFT_IN_ORDER: u64 = 1 << 63;
+
+fn arrivals(status: &ClientStatus) -> u64 {
+    u64::from(status.takeovers) | u64::from(status.moves & (u32::MAX >> 1)) << MOVES_FROM
+}
+
+fn low(word: u64) -> u32 {
+    u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+}
+
 /// Time that comes in stretches: how many, and how long together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stretch {
@@ -104,17 +118,34 @@ impl Session {
             d.quiets,
             d.quiet_ns,
             d.registrations,
-            0,
+            arrivals(s),
         ];
         inner.journal.set_counters(&counters);
     }
 
     /// Goes on with the totals of the executor before this one.
     pub(crate) fn restore_counters(&self, inner: &mut Inner) {
-        let [kernels, copies, gpu_ns, memory_peak, requests, slow, slow_ns, held, held_ns, stalls, stall_ns, coalesced, quiets, quiet_ns, registrations, _] =
-            inner.journal.counters();
+        let [
+            kernels,
+            copies,
+            gpu_ns,
+            memory_peak,
+            requests,
+            slow,
+            slow_ns,
+            held,
+            held_ns,
+            stalls,
+            stall_ns,
+            coalesced,
+            quiets,
+            quiet_ns,
+            registrations,
+            arrivals,
+        ] = inner.journal.counters();
         let s = &mut inner.status;
         (s.kernels, s.copies, s.gpu_ns, s.memory_peak) = (kernels, copies, gpu_ns, memory_peak);
+        (s.takeovers, s.moves) = (low(arrivals), low(arrivals >> MOVES_FROM) & (u32::MAX >> 1));
         let stretch = |times, ns| Stretch { times, ns, since: None };
         inner.meter = Meter {
             requests,
@@ -124,6 +155,23 @@ impl Session {
             before: ClientCounters { coalesced, quiets, quiet_ns, registrations },
             ..Meter::default()
         };
+    }
+
+    /// Counts that this executor has the session which another one had before: it has moved here,
+    /// or was taken over.
+    pub(crate) fn count_arrival(&self, inner: &mut Inner) {
+        let has_moved = inner.journal.counters()[ARRIVALS] & LEFT_IN_ORDER != 0;
+        let count = if has_moved { &mut inner.status.moves } else { &mut inner.status.takeovers };
+        *count = count.saturating_add(1);
+        self.save_counters(inner);
+    }
+
+    /// Writes down that the session has left in order: whoever has it next has not taken over.
+    /// Nothing is counted afterwards.
+    pub(crate) fn note_departure(&self, inner: &Inner) {
+        let mut counters = inner.journal.counters();
+        counters[ARRIVALS] |= LEFT_IN_ORDER;
+        inner.journal.set_counters(&counters);
     }
 
     /// What is known of the client now, with what the device has counted.

@@ -1,7 +1,7 @@
 //! What a session is doing, as a state machine.
 //!
 //! ```text
-//!              let_go                 stall
+//!             end_hold                stall
 //!   OnHold ─────────────▶ Reading ─────────────▶ Stalled
 //!                          │ ▲ │ ◀───────────────  go_on
 //!            begin_request │ │ │
@@ -9,11 +9,11 @@
 //!                Requesting ─┘ │     stop_reading
 //!                     end_request
 //!                              │   pause                  depart
-//!                              ├───────────────▶ Paused ──────────▶ Lost
+//!                              ├───────────────▶ Paused ──────────▶ Elsewhere
 //!                              └ ◀───────────────  resume
 //!
-//!   any but Closed ── lose_device ──▶ Lost
-//!   any            ── close ────────▶ Closed
+//!   any but Closed ── leave_to_next ──▶ Elsewhere
+//!   any            ── close ──────────▶ Closed
 //! ```
 //!
 //! Records are read in `Reading` alone. A client in error is no phase of its own: its error is one
@@ -45,13 +45,13 @@ enum State {
     /// It is not this executor's any more: the device is lost and this process is about to end, or
     /// the session has left. What the client asks is the next executor's to do, and nothing is
     /// answered.
-    Lost,
+    Elsewhere,
     /// The session is over, or is being ended.
     Closed,
 }
 
 impl Phase {
-    /// A session whose work is not begun before [`OnHold::let_go`].
+    /// A session whose work is not begun before [`OnHold::end_hold`].
     #[must_use]
     pub fn on_hold() -> Self {
         Self(State::OnHold)
@@ -76,10 +76,10 @@ impl Phase {
         self.0 == State::Requesting
     }
 
-    /// Whether the device is lost.
+    /// Whether it is the next executor's: nothing of it is touched here any more.
     #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.0 == State::Lost
+    pub fn is_elsewhere(&self) -> bool {
+        self.0 == State::Elsewhere
     }
 
     /// Whether the session is over.
@@ -99,10 +99,11 @@ impl Phase {
         self.0 = State::Closed;
     }
 
-    /// The device is lost. Changes nothing for a session that is over.
-    pub fn lose_device(&mut self) {
+    /// From now on it is the next executor's: the device is lost, or the session leaves beside
+    /// work that does not end. Changes nothing for a session that is over.
+    pub fn leave_to_next(&mut self) {
         if self.0 != State::Closed {
-            self.0 = State::Lost;
+            self.0 = State::Elsewhere;
         }
     }
 
@@ -145,7 +146,7 @@ pub struct OnHold<'a>(&'a mut State);
 
 impl OnHold<'_> {
     /// Its work may begin.
-    pub fn let_go(self) {
+    pub fn end_hold(self) {
         *self.0 = State::Reading;
     }
 }
@@ -210,7 +211,7 @@ impl Paused<'_> {
 
     /// It is its next executor's.
     pub fn depart(self) {
-        *self.0 = State::Lost;
+        *self.0 = State::Elsewhere;
     }
 }
 
@@ -222,7 +223,7 @@ mod tests {
     fn steps_that_do_not_begin_here_cannot_be_had() {
         let mut phase = Phase::on_hold();
         assert!(!phase.wants_records() && phase.as_reading().is_none() && phase.as_requesting().is_none() && phase.as_stalled().is_none());
-        phase.as_on_hold().unwrap().let_go();
+        phase.as_on_hold().unwrap().end_hold();
         phase.as_reading().unwrap().stall();
         assert!(phase.wants_records() && phase.as_reading().is_none() && phase.as_on_hold().is_none());
         phase.as_stalled().unwrap().go_on();
@@ -239,14 +240,14 @@ mod tests {
 
     #[test]
     fn the_end_is_reached_from_everywhere_and_never_left() {
-        for state in [State::OnHold, State::Reading, State::Requesting, State::Stalled, State::Paused, State::Deaf, State::Lost] {
+        for state in [State::OnHold, State::Reading, State::Requesting, State::Stalled, State::Paused, State::Deaf, State::Elsewhere] {
             let mut phase = Phase(state);
-            phase.lose_device();
-            assert!(phase.is_lost() && phase.as_requesting().is_none() && phase.as_paused().is_none(), "{state:?}");
+            phase.leave_to_next();
+            assert!(phase.is_elsewhere() && phase.as_requesting().is_none() && phase.as_paused().is_none(), "{state:?}");
             let mut phase = Phase(state);
             phase.close();
-            phase.lose_device();
-            assert!(phase.is_closed() && !phase.is_lost(), "{state:?}");
+            phase.leave_to_next();
+            assert!(phase.is_closed() && !phase.is_elsewhere(), "{state:?}");
         }
     }
 }

@@ -45,6 +45,8 @@ struct Executor {
     remembered: BTreeMap<u32, Held>,
     keeper: Option<Keeper>,
     keeper_number: Option<u64>,
+    /// When it was first asked to let go of a session.
+    begun: Option<Instant>,
 }
 
 pub fn play(socket: &Path) -> Result<(), String> {
@@ -135,17 +137,20 @@ impl Executor {
                     let silent = mode == "first attaches nothing" && self.generation == 1;
                     (active && !silent).then_some(FromExecutor::Attached { session: id, error: String::new(), again: false })
                 }
-                ToExecutor::Detach { session } => {
+                ToExecutor::Detach { session, .. } => {
                     let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |held| held.status);
                     (self.generation > 0).then_some(FromExecutor::Detached { status: Box::new(status) })
                 }
+                // It is asked to let go, and does not.
+                ToExecutor::Release { .. } if mode == "keeps" => None,
                 ToExecutor::Release { session, .. } if mode == "occupied" => {
+                    eprintln!("asked to let go of session {session} at {} ms", self.begun.get_or_insert_with(Instant::now).elapsed().as_millis());
                     let status = Box::new(ClientStatus { session, ..ClientStatus::default() });
-                    Some(FromExecutor::Released { error: "its work has not moved".to_owned(), status })
+                    Some(FromExecutor::Released { error: "its work has not moved".to_owned(), status, paused_us: 15_000 })
                 }
                 ToExecutor::Release { session, .. } => self.sessions.remove(&session).map(|held| {
                     let status = Box::new(held.status);
-                    FromExecutor::Released { error: String::new(), status }
+                    FromExecutor::Released { error: String::new(), status, paused_us: 0 }
                 }),
                 ToExecutor::Terminate { session, result } => {
                     if let Some(held) = self.sessions.get(&session) {
@@ -210,7 +215,7 @@ impl Executor {
                     if let Some(held) = self.sessions.get_mut(&session) {
                         held.config.parts = parts;
                     }
-                    (self.generation > 0).then(|| FromExecutor::Shared { request, session, error: String::new() })
+                    (self.generation > 0 && mode != "shares nothing").then(|| FromExecutor::Shared { request, session, error: String::new() })
                 }
                 ToExecutor::Server { pid } => {
                     for held in self.sessions.values() {

@@ -103,4 +103,7 @@ impl Host for StoryHost {
     fn is_ours(&self, pid: u32) -> bool {
         self.0.is_ours(pid)
     }
+    fn is_current(&self, pid: u32) -> bool {
+        self.0.is_current(pid)
+    }
 }

@@ -9,6 +9,7 @@ use crate::connection::Connection;
 use crate::connection::pipe::{Role, TimelineId};
 use crate::ffi::{Try, error, get, put, put_if};
 use crate::handle::{Kind, Table};
+use crate::memory::of_graphs::{self, Freed};
 use crate::log::unsupported;
 use crate::stream::Stream;
 use crate::sync::lock;
@@ -21,6 +22,7 @@ use cumux_abi::{
 };
 use cumux_wire::record::Op;
 use event::EVENTS;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// Streams that one launch spreads over at most, the launching one included.
@@ -30,6 +32,7 @@ const TIMELINES: usize = 8;
 const KNOWN_FLAGS: u64 = (Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0
     | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0
     | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0) as u64;
+const AUTO_FREE: u64 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0 as u64;
 const DEVICE_LAUNCH: u64 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0 as u64;
 
 /// All executables.
@@ -141,7 +144,50 @@ fn perform(session: &'static Connection, step: &Step, timeline: TimelineId, host
             }
             nothing()
         }
-        Work::Empty | Work::Alloc(_) | Work::Free(_) => nothing(),
+        Work::Alloc(owned) => {
+            of_graphs::note_allocated(owned.address);
+            nothing()
+        }
+        Work::Free(address) => {
+            if of_graphs::note_freed(*address)? == Freed::Kept {
+                return nothing();
+            }
+            crate::memory::write_allocations().remove(*address);
+            session.push(timeline, &Op::FreeInStream { address: *address })
+        }
+        Work::Empty => nothing(),
+    }
+}
+
+/// Checks that steps allocate no memory that is allocated, and free none that is not. `changed` is
+/// what the steps before have done.
+fn check_memory(steps: &[Step], changed: &mut HashMap<u64, bool>) -> Try {
+    for step in steps {
+        let (address, allocates) = match &step.work {
+            Work::Alloc(owned) => (owned.address, true),
+            Work::Free(address) => (*address, false),
+            _ => {
+                check_memory(&step.inner, changed)?;
+                continue;
+            }
+        };
+        let is_allocated = changed.get(&address).copied().unwrap_or_else(|| of_graphs::is_allocated(address));
+        if is_allocated == allocates {
+            return Err(error::INVALID_VALUE);
+        }
+        changed.insert(address, allocates);
+    }
+    Ok(())
+}
+
+/// Frees what steps have allocated at an earlier launch.
+fn free_memory(steps: &[Step]) {
+    for step in steps {
+        if let Work::Alloc(owned) = &step.work {
+            // Not allocated is just as well.
+            let _ = of_graphs::note_freed(owned.address);
+        }
+        free_memory(&step.inner);
     }
 }
 
@@ -162,6 +208,10 @@ impl Exec {
     /// Launches in a stream. Launches of one executable run one after the other.
     fn launch(&self, session: &'static Connection, stream: &Stream) -> Try {
         let steps = lock(&self.steps);
+        if self.flags & AUTO_FREE != 0 {
+            free_memory(&steps);
+        }
+        check_memory(&steps, &mut HashMap::new())?;
         let mut tracks = lock(&self.tracks);
         let wanted = steps.iter().map(|step| step.timeline).max().unwrap_or(0);
         if tracks.context != stream.context {

@@ -17,12 +17,10 @@ pub use objects::*;
 pub use structure::*;
 
 use crate::callback;
-use crate::connection::Connection;
 use crate::ffi::{Try, error};
 use crate::function::Function;
 use crate::handle::{Kind, Table};
-use crate::memory;
-use crate::process;
+use crate::memory::of_graphs::Owned;
 use crate::transfer::Transfer;
 use cumux_abi::CUgraphNodeType as Type;
 use cumux_wire::record::{Launch, Op};
@@ -64,42 +62,6 @@ impl Kernel {
     }
 }
 
-/// Memory that a graph allocates; it lives as long as any graph or executable that names it.
-#[derive(Debug)]
-pub struct Owned {
-    /// Where the memory lies.
-    pub address: u64,
-    /// How much it is.
-    pub bytes: u64,
-    /// Ordinal of its device.
-    pub device: u32,
-    /// Id of the allocation.
-    id: u64,
-}
-
-impl Owned {
-    /// Allocates for the context with this id.
-    ///
-    /// # Errors
-    /// As allocating.
-    pub fn new(session: &Connection, context: u64, device: u32, bytes: u64) -> Try<Arc<Self>> {
-        let address = memory::allocate(session, context, device, bytes)?;
-        let id = memory::read_allocations().at(address).map_or(0, |known| known.id);
-        Ok(Arc::new(Self { address, bytes, device, id }))
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        let Ok(session) = process::find_connection() else { return };
-        // The program may have freed it itself.
-        let ours = memory::read_allocations().at(self.address).is_some_and(|known| known.id == self.id);
-        if ours && let Some(gone) = memory::write_allocations().remove(self.address) {
-            let _ = memory::release(session, &gone);
-        }
-    }
-}
-
 /// What a node does.
 #[derive(Debug, Clone)]
 pub enum Work {
@@ -117,6 +79,7 @@ pub enum Work {
     /// Value writes and waits.
     Values(Vec<Op>),
     Alloc(Arc<Owned>),
+    /// The address of memory that a graph has allocated.
     Free(u64),
 }
 

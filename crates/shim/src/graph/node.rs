@@ -2,12 +2,14 @@
 //! [`Work`] in one place each, which graph nodes and nodes of executables share.
 
 use super::structure::plain_edges;
-use super::{GRAPHS, Graph, Kernel, Node, Owned, Work, find_graph, find_node};
+use super::{Kernel, Node, Work, find_graph, find_node};
 use crate::bands::Side;
 use crate::connection::Connection;
 use crate::ffi::{Try, error, get, list, put};
 use crate::limits::Config;
 use crate::log::unsupported;
+use crate::memory::Sort;
+use crate::memory::of_graphs::{self, Owned};
 use crate::sync::lock;
 use crate::{callback, context, copy, device, library, process};
 use core::ffi::{c_uint, c_void};
@@ -115,7 +117,7 @@ fn alloc_work(session: &'static Connection, properties: &CUmemPoolProps, bytes: 
 }
 
 fn free_work(address: CUdeviceptr) -> Try<Work> {
-    crate::memory::read_allocations().at(address).ok_or(error::INVALID_VALUE)?;
+    crate::memory::read_allocations().at(address).filter(|known| known.sort == Sort::Graph).ok_or(error::INVALID_VALUE)?;
     Ok(Work::Free(address))
 }
 
@@ -536,27 +538,35 @@ pub unsafe fn cuGraphKernelNodeCopyAttributes(target: CUgraphNode, source: CUgra
 // ---- memory that graphs hold on a device
 
 pub unsafe fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, out: *mut c_void) -> Try {
-    let session = process::enter()?;
-    device::named(session, device)?;
-    let of_graph = |graph: &Arc<Graph>| {
-        lock(&graph.nodes).iter().filter_map(|node| if let Work::Alloc(owned) = &lock(&node.body).work { Some(owned.bytes) } else { None }).sum::<u64>()
+    device::named(process::enter()?, device)?;
+    let [used, used_high, reserved, reserved_high] = of_graphs::footprint(device.cast_unsigned());
+    let value = match attribute {
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT => used,
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => used_high,
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT => reserved,
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => reserved_high,
+        _ => return Err(error::INVALID_VALUE),
     };
-    let held: u64 = GRAPHS.all(|_| true).iter().map(of_graph).sum();
-    if attribute.0 > CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH.0 {
-        return Err(error::INVALID_VALUE);
-    }
-    put!(out.cast::<u64>(), held);
+    put!(out.cast::<u64>(), value);
     Ok(())
 }
 
 pub unsafe fn cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> Try {
     device::named(process::enter()?, device)?;
-    let high = [CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH];
-    // Only high marks can be set, and only to 0.
-    if high.contains(&attribute) && get!(value.cast_const().cast::<u64>()) == 0 { Ok(()) } else { Err(error::INVALID_VALUE) }
+    let reserved = match attribute {
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => false,
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => true,
+        _ => return Err(error::INVALID_VALUE),
+    };
+    // Only high marks can be set, and only to 0: they begin anew.
+    if get!(value.cast_const().cast::<u64>()) != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    of_graphs::reset_mark(device.cast_unsigned(), reserved);
+    Ok(())
 }
 
 pub unsafe fn cuDeviceGraphMemTrim(device: CUdevice) -> Try {
-    // Nothing is kept beyond what graphs use.
+    // Nothing is kept beyond what graphs that are still there use or may use again.
     device::named(process::enter()?, device).map(drop)
 }

@@ -1,9 +1,10 @@
 //! The calls for plain device memory.
 
+use super::of_graphs::{Freed, note_freed};
 use super::{Allocation, Sort, allocate, read_allocations, release, write_allocations};
 use crate::connection::Connection;
 use crate::ffi::{Try, error, put, put_if};
-use crate::{context, pool, process};
+use crate::{capture, context, pool, process};
 use core::ffi::c_uint;
 use cumux_abi::CUdeviceptr;
 use cumux_wire::record::Op;
@@ -26,6 +27,7 @@ pub unsafe fn cuMemAlloc_v2(out: *mut CUdeviceptr, bytes: usize) -> Try {
     if out.is_null() || bytes == 0 {
         return Err(error::INVALID_VALUE);
     }
+    capture::refuse_unsafe_call()?;
     put!(out, allocate(session, context.id, context.device, bytes as u64)?);
     Ok(())
 }
@@ -38,6 +40,7 @@ pub unsafe fn cuMemAllocPitch_v2(out: *mut CUdeviceptr, pitch: *mut usize, width
     }
     let row = (width as u64).checked_next_multiple_of(PITCH).ok_or(error::INVALID_VALUE)?;
     let bytes = row.checked_mul(height as u64).ok_or(error::OUT_OF_MEMORY)?;
+    capture::refuse_unsafe_call()?;
     put!(out, allocate(session, context.id, context.device, bytes)?);
     put!(pitch, row as usize);
     Ok(())
@@ -49,15 +52,19 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Try {
         return Ok(());
     }
     let known = read_allocations().at(address).copied().ok_or(error::INVALID_VALUE)?;
-    if !matches!(known.sort, Sort::Device | Sort::Pool(_) | Sort::Managed(_)) {
+    if !matches!(known.sort, Sort::Device | Sort::Pool(_) | Sort::Graph | Sort::Managed(_)) {
         return Err(error::INVALID_VALUE);
     }
+    capture::refuse_unsafe_call()?;
     if let Sort::Pool(pool) = known.sort {
         return free_pool_memory(session, pool, &known);
     }
     // As the driver: free waits for the work of the context, which may use the memory. Managed
     // memory is gone at once for the host.
     context::drain_by_id(session, known.context)?;
+    if known.sort == Sort::Graph && note_freed(address)? == Freed::Kept {
+        return Ok(());
+    }
     let gone = write_allocations().remove(address).ok_or(error::INVALID_VALUE)?;
     release(session, &gone)
 }

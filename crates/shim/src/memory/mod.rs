@@ -2,6 +2,7 @@
 //! queries and catches a bad address before it is sent.
 
 mod calls;
+pub(crate) mod of_graphs;
 mod registered;
 
 pub use calls::*;
@@ -26,6 +27,8 @@ pub enum Sort {
     Device,
     /// From a memory pool; the handle of the pool.
     Pool(u64),
+    /// Allocated by a graph ([`of_graphs`]).
+    Graph,
     /// A module's variable; the number of the module.
     Global(u32),
     /// Pinned by the program's wish, in the window; its flags.
@@ -185,6 +188,10 @@ pub(crate) fn forget_module(number: u32) {
 pub(crate) fn release(session: &Connection, allocation: &Allocation) -> Try {
     match allocation.sort {
         Sort::Device => session.control(&Op::MemFree { address: allocation.start }),
+        Sort::Graph => {
+            of_graphs::forget(allocation.start);
+            session.control(&Op::MemFree { address: allocation.start })
+        }
         Sort::Pool(pool) => {
             pool::forget(session, pool, allocation.start);
             Ok(())
@@ -229,9 +236,13 @@ pub(crate) fn request_memory(session: &Connection, op: &Op) -> Try<u64> {
 
 /// Allocates device memory for the context with this id.
 pub(crate) fn allocate(session: &Connection, context: u64, device: u32, bytes: u64) -> Try<u64> {
+    allocate_as(session, context, device, bytes, Sort::Device)
+}
+
+fn allocate_as(session: &Connection, context: u64, device: u32, bytes: u64, sort: Sort) -> Try<u64> {
     let address = request_memory(session, &Op::MemAlloc { device, bytes, align: ALIGN })?;
     let id = process::new_number();
-    let allocation = Allocation { start: address, bytes, sort: Sort::Device, context, device, id, sync_memops: false };
+    let allocation = Allocation { start: address, bytes, sort, context, device, id, sync_memops: false };
     write_allocations().insert(allocation);
     Ok(address)
 }

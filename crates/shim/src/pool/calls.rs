@@ -4,6 +4,7 @@ use super::{Cached, DEVICE_POOLS, OfDevice, POOLS, Pool};
 use crate::connection::Connection;
 use crate::ffi::{Try, error, forward, get, list, put};
 use crate::log::unsupported;
+use crate::memory::of_graphs::{Freed, note_freed};
 use crate::memory::{self, Allocation, Sort};
 use crate::stream::Stream;
 use crate::sync::lock;
@@ -79,10 +80,17 @@ pub unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Try {
         return Ok(());
     }
     let known = memory::read_allocations().at(address).copied().ok_or(error::INVALID_VALUE)?;
-    if !matches!(known.sort, Sort::Pool(_) | Sort::Device) {
+    if !matches!(known.sort, Sort::Pool(_) | Sort::Device | Sort::Graph) {
+        return Err(error::INVALID_VALUE);
+    }
+    if capture::is_capturing(&stream) && known.sort != Sort::Graph {
+        // A graph frees what a graph has allocated, and nothing else.
         return Err(error::INVALID_VALUE);
     }
     if capture::capture_free(&stream, address)? {
+        return Ok(());
+    }
+    if known.sort == Sort::Graph && note_freed(address)? == Freed::Kept {
         return Ok(());
     }
     memory::write_allocations().remove(address).ok_or(error::INVALID_VALUE)?;

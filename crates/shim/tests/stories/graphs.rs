@@ -3,13 +3,14 @@
 use super::calls::{allocate, end, functions, launch_gate, new_context, new_gate, new_stream, query};
 use super::fake;
 use crate::ffi::error;
-use crate::{capture, context, copy, event, graph, launch, memory, pool, set, stream};
+use crate::{capture, context, copy, event, graph, launch, managed, memory, pool, set, stream};
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use cumux_abi::{
     CU_STREAM_LEGACY, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent, CUfunction, CUgraph, CUgraphExec,
-    CUgraphNode, CUgraphNodeType, CUmemorytype, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUgraphInstantiate_flags, CUgraphMem_attribute, CUgraphNode, CUgraphNodeType, CUmemorytype, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
+use cumux_wire::record::Op;
 use std::sync::Mutex;
 
 const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -321,6 +322,198 @@ fn memory_of_a_graph_lives_as_long_as_whoever_names_it() {
         graph::cuGraphExecDestroy(exec).unwrap();
         assert_eq!(memory::cuMemFree_v2(inside), Err(error::INVALID_VALUE), "gone with the executable");
     }
+    end(context);
+}
+
+/// A graph that allocates 64 bytes and fills them, and does not free them.
+fn allocating_graph(stream: CUstream, value: f32) -> (CUgraph, u64) {
+    let mut inside = 0;
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        begin(stream);
+        pool::cuMemAllocAsync(&raw mut inside, 64, stream).unwrap();
+        set::cuMemsetD32Async(inside, value.to_bits(), 16, stream).unwrap();
+        (end_capture(stream).unwrap(), inside)
+    }
+}
+
+#[test]
+fn memory_that_a_graph_does_not_free_lives_on_without_it() {
+    let _alone = fake::alone();
+    let context = new_context();
+    let stream = new_stream(1);
+    let (graph, inside) = allocating_graph(stream, 4.0);
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        assert_eq!(memory::cuMemFree_v2(inside), Err(error::INVALID_VALUE), "no launch has allocated it");
+        let exec = instantiate(graph);
+        launch_exec(exec, stream);
+        stream::cuStreamSynchronize(stream).unwrap();
+        graph::cuGraphDestroy(graph).unwrap();
+        graph::cuGraphExecDestroy(exec).unwrap();
+        assert_eq!(floats(inside, 16), [4.0; 16]);
+        assert!(!fake::seen().iter().any(|record| record.op == Op::MemFree { address: inside }));
+        memory::cuMemFree_v2(inside).unwrap();
+        // The answer comes after everything before it.
+        let mut free = 0;
+        memory::cuMemGetInfo_v2(&raw mut free, null_mut()).unwrap();
+        assert!(fake::seen().iter().any(|record| record.op == Op::MemFree { address: inside }), "it goes back to the device");
+        assert_eq!(memory::cuMemFree_v2(inside), Err(error::INVALID_VALUE), "once");
+
+        // Freed by another graph, which runs after the first has gone.
+        let (graph, inside) = allocating_graph(stream, 5.0);
+        begin(stream);
+        pool::cuMemFreeAsync(inside, stream).unwrap();
+        let freeing = instantiate(end_capture(stream).unwrap());
+        assert_eq!(graph::cuGraphLaunch(freeing, stream), Err(error::INVALID_VALUE), "it is not allocated");
+        let exec = instantiate(graph);
+        launch_exec(exec, stream);
+        graph::cuGraphDestroy(graph).unwrap();
+        graph::cuGraphExecDestroy(exec).unwrap();
+        launch_exec(freeing, stream);
+        stream::cuStreamSynchronize(stream).unwrap();
+        assert_eq!(memory::cuMemFree_v2(inside), Err(error::INVALID_VALUE), "the graph has freed it");
+        // Other memory is none of a graph's business.
+        let plain = allocate(64);
+        begin(stream);
+        assert_eq!(pool::cuMemFreeAsync(plain, stream), Err(error::INVALID_VALUE));
+        end_capture(stream).unwrap();
+        memory::cuMemFree_v2(plain).unwrap();
+    }
+    end(context);
+}
+
+#[test]
+fn a_graph_runs_again_after_its_memory_was_freed_outside() {
+    let _alone = fake::alone();
+    let context = new_context();
+    let stream = new_stream(1);
+    let (graph, inside) = allocating_graph(stream, 4.0);
+    let exec = instantiate(graph);
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        launch_exec(exec, stream);
+        assert_eq!(graph::cuGraphLaunch(exec, stream), Err(error::INVALID_VALUE), "its memory is still allocated");
+        memory::cuMemFree_v2(inside).unwrap();
+        assert_eq!(memory::cuMemFree_v2(inside), Err(error::INVALID_VALUE), "once");
+        launch_exec(exec, stream);
+        pool::cuMemFreeAsync(inside, stream).unwrap();
+        launch_exec(exec, stream);
+        stream::cuStreamSynchronize(stream).unwrap();
+        assert_eq!(floats(inside, 16), [4.0; 16]);
+        assert!(!fake::seen().iter().any(|record| matches!(record.op, Op::MemFree { address } | Op::FreeInStream { address } if address == inside)));
+
+        // An executable may free at its next launch what is left of the last.
+        let mut frees = null_mut();
+        let flag = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
+        graph::cuGraphInstantiateWithFlags(&raw mut frees, graph, flag.into()).unwrap();
+        launch_exec(frees, stream);
+        launch_exec(frees, stream);
+        stream::cuStreamSynchronize(stream).unwrap();
+        memory::cuMemFree_v2(inside).unwrap();
+    }
+    end(context);
+}
+
+#[test]
+fn a_device_tells_what_its_graphs_hold() {
+    let _alone = fake::alone();
+    let context = new_context();
+    let stream = new_stream(1);
+    let told = |attribute| {
+        let mut value = 0_u64;
+        // SAFETY: the arguments are this test's own variables and handles.
+        unsafe { graph::cuDeviceGetGraphMemAttribute(0, attribute, (&raw mut value).cast()).unwrap() };
+        value
+    };
+    let all = || {
+        [
+            told(CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT),
+            told(CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH),
+            told(CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT),
+            told(CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH),
+        ]
+    };
+    let (graph, inside) = allocating_graph(stream, 4.0);
+    let exec = instantiate(graph);
+    assert_eq!(all(), [0; 4], "nothing has run");
+    launch_exec(exec, stream);
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        graph::cuGraphDestroy(graph).unwrap();
+        assert_eq!(all(), [64; 4]);
+        memory::cuMemFree_v2(inside).unwrap();
+        assert_eq!(all(), [0, 64, 64, 64], "kept for the next launch");
+        let mut zero = 0_u64;
+        graph::cuDeviceSetGraphMemAttribute(0, CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, (&raw mut zero).cast()).unwrap();
+        assert_eq!(all(), [0, 0, 64, 64]);
+        graph::cuGraphExecDestroy(exec).unwrap();
+        assert_eq!(all(), [0, 0, 0, 64]);
+        graph::cuDeviceSetGraphMemAttribute(0, CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, (&raw mut zero).cast()).unwrap();
+        assert_eq!(all(), [0; 4]);
+    }
+    end(context);
+}
+
+#[test]
+fn an_allocation_spoils_captures_that_do_not_allow_it() {
+    let _alone = fake::alone();
+    let context = new_context();
+    let stream = new_stream(1);
+    let begin_as = |mode| {
+        // SAFETY: the arguments are this test's own variables and handles.
+        unsafe { capture::cuStreamBeginCapture_v2(stream, mode).unwrap() };
+    };
+    let try_to_allocate = || {
+        let mut address = 0;
+        // SAFETY: the arguments are this test's own variables and handles.
+        unsafe { memory::cuMemAlloc_v2(&raw mut address, 64).map(|()| address) }
+    };
+    for mode in [GLOBAL, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL] {
+        begin_as(mode);
+        assert_eq!(try_to_allocate(), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        assert_eq!(end_capture(stream), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+    }
+    begin_as(GLOBAL);
+    let mut address = 0;
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe { assert_eq!(managed::cuMemAllocManaged(&raw mut address, 64, 1), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)) };
+    assert!(end_capture(stream).is_err());
+    // Relaxed: the capture, or this thread.
+    begin_as(RELAXED);
+    let first = try_to_allocate().unwrap();
+    end_capture(stream).unwrap();
+    let mut mode = RELAXED;
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe { capture::cuThreadExchangeStreamCaptureMode(&raw mut mode).unwrap() };
+    begin_as(GLOBAL);
+    // SAFETY: as above.
+    unsafe { memory::cuMemFree_v2(first).unwrap() };
+    end_capture(stream).unwrap();
+    // SAFETY: as above.
+    unsafe { capture::cuThreadExchangeStreamCaptureMode(&raw mut mode).unwrap() };
+    assert_eq!(mode, RELAXED);
+    // Another thread is held back by a global capture only.
+    let in_another_thread = || {
+        let word = context.expose_provenance();
+        std::thread::spawn(move || {
+            let mut address = 0;
+            // SAFETY: a context of this test; the address is our own.
+            unsafe {
+                context::cuCtxSetCurrent(core::ptr::with_exposed_provenance_mut(word)).unwrap();
+                memory::cuMemAlloc_v2(&raw mut address, 64)
+            }
+        })
+        .join()
+        .unwrap()
+    };
+    begin_as(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    in_another_thread().unwrap();
+    end_capture(stream).unwrap();
+    begin_as(GLOBAL);
+    assert_eq!(in_another_thread(), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+    assert_eq!(end_capture(stream), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+    try_to_allocate().unwrap();
     end(context);
 }
 

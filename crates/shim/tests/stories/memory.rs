@@ -4,12 +4,13 @@
 use super::calls::{allocate, end, functions, launch_gate, new_context, new_gate, new_stream};
 use super::fake;
 use crate::ffi::error;
-use crate::{copy, managed, memory, occupancy, pointer, pool, set, stream, stream_value, vmm};
+use crate::{copy, host, managed, memory, occupancy, pointer, pool, set, stream, stream_value, vmm};
 use core::ptr::null_mut;
 use cumux_abi::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute as P, CUmemoryPool,
     CUpointer_attribute,
 };
+use cumux_wire::record::Op;
 
 const DEVICE: CUmemLocation = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
 
@@ -124,6 +125,54 @@ fn virtual_memory_is_reserved_filled_used_and_emptied() {
         vmm::cuMemRelease(other).unwrap();
         vmm::cuMemAddressFree(base, 4 * granule).unwrap();
         assert_eq!(set::cuMemsetD8_v2(base, 1, 16), Err(error::INVALID_VALUE));
+    }
+    end(context);
+}
+
+#[test]
+fn memory_that_the_host_sees_is_set_when_the_call_returns() {
+    let _alone = fake::alone();
+    let context = new_context();
+    let (_, _, gate) = functions();
+    let blocking = new_stream(0);
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        let (mut pinned, mut managed) = (null_mut(), 0);
+        host::cuMemAllocHost_v2(&raw mut pinned, 64).unwrap();
+        managed::cuMemAllocManaged(&raw mut managed, 64, 1).unwrap();
+        let device = allocate(64);
+        for (address, host_sees) in [(pinned.expose_provenance() as u64, true), (managed, true), (device, false)] {
+            let last = core::ptr::with_exposed_provenance_mut::<u8>(address as usize + 63);
+            if host_sees {
+                last.write(1);
+            }
+            // The NULL stream waits for the gate, which opens when the record is there.
+            let number = new_gate();
+            launch_gate(gate, number, blocking);
+            fake::seen();
+            let opener = std::thread::spawn(move || {
+                while !fake::seen().iter().any(|record| matches!(record.op, Op::Set { .. })) {
+                    std::thread::yield_now();
+                }
+                if host_sees {
+                    fake::open_gate(number);
+                }
+            });
+            set::cuMemsetD8_v2(address, 77, 64).unwrap();
+            if host_sees {
+                assert_eq!(last.read(), 77);
+            }
+            opener.join().unwrap();
+            // Memory of the device is not waited for.
+            fake::open_gate(number);
+            stream::cuStreamSynchronize(null_mut()).unwrap();
+            // Nor is anything that is called asynchronous.
+            let number = new_gate();
+            launch_gate(gate, number, blocking);
+            set::cuMemsetD8Async(address, 78, 64, null_mut()).unwrap();
+            fake::open_gate(number);
+            stream::cuStreamSynchronize(null_mut()).unwrap();
+        }
     }
     end(context);
 }

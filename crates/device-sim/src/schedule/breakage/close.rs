@@ -7,6 +7,7 @@ use parking_lot::MutexGuard;
 
 use super::super::card::SoftwareCard;
 use super::super::client::Task;
+use super::super::moment::Moment;
 use super::super::scheduler::Scheduler;
 use super::Phase;
 use super::leave::LONG_KERNEL;
@@ -35,14 +36,16 @@ impl SoftwareCard {
         }
         let mut scheduler = self.scheduler.lock();
         let patience = scheduler.breakage.as_ref().map_or(QUIET_WAIT_LIMIT, |breakage| breakage.timing.long_kernel);
-        let begun = Instant::now();
+        let begun = Moment::now();
         scheduler.waiting_threads += 1;
         let mut left = scheduler.has_left(client);
         // With more patience than the wait has nobody leaves.
         let mut asked = patience >= QUIET_WAIT_LIMIT;
         while !left && scheduler.runs_long_kernel() && !scheduler.is_over() {
             let limit = if asked { QUIET_WAIT_LIMIT } else { patience };
-            if !self.settled.wait_until(&mut scheduler, begun + limit).timed_out() {
+            let rest = limit.saturating_sub(begun.elapsed());
+            if !rest.is_zero() {
+                let _ = self.settled.wait_for(&mut scheduler, rest);
                 left = scheduler.has_left(client);
                 continue;
             }
@@ -51,7 +54,7 @@ impl SoftwareCard {
                 break;
             }
             asked = true;
-            left = self.let_others_go(&mut scheduler, client);
+            left = self.let_others_go(&mut scheduler, client, patience / 2);
         }
         scheduler.waiting_threads -= 1;
         if left { Err(DeviceError::LetGo("kernels of others do not end, and this client goes on in another process".into())) } else { Ok(()) }

@@ -19,10 +19,13 @@ use super::super::scheduler::Scheduler;
 pub(super) const LONG_KERNEL: Duration = Duration::from_millis(5);
 
 impl SoftwareCard {
-    /// Lets go of all clients but those whose kernels run on and on, if they can go on elsewhere.
-    /// Whether this client has left.
-    pub(super) fn let_others_go(&self, scheduler: &mut MutexGuard<'_, Scheduler>, client: ClientId) -> bool {
-        let staying = scheduler.list_long_clients();
+    /// Lets go of all clients but those whose kernels have run for longer than this, if they can go
+    /// on elsewhere. Whether this client has left.
+    pub(super) fn let_others_go(&self, scheduler: &mut MutexGuard<'_, Scheduler>, client: ClientId, longer_than: Duration) -> bool {
+        let staying = scheduler.list_long_clients(longer_than);
+        if staying.is_empty() {
+            return false;
+        }
         let possible = MutexGuard::unlocked(scheduler, || self.sink.occupied(&staying));
         // Another thread may have begun the same meanwhile, and does it once for all.
         if !possible || scheduler.is_over() || scheduler.clients.values().any(|client| client.has_left) {
@@ -56,9 +59,9 @@ impl Scheduler {
         self.clients.get(&client).is_some_and(|client| client.has_left)
     }
 
-    /// The clients with long kernels.
-    fn list_long_clients(&self) -> BTreeSet<ClientId> {
-        let long = |task: &Task| matches!(task, Task::Kernel(kernel) if kernel.started.is_some_and(|started| started.elapsed() > LONG_KERNEL));
+    /// The clients with kernels that have run for longer than this.
+    fn list_long_clients(&self, longer_than: Duration) -> BTreeSet<ClientId> {
+        let long = |task: &Task| matches!(task, Task::Kernel(kernel) if kernel.started.is_some_and(|started| started.elapsed() > longer_than));
         self.clients.iter().filter(|(_, client)| client.tasks.values().any(|running| long(&running.task))).map(|(id, _)| *id).collect()
     }
 

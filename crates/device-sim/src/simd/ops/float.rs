@@ -109,6 +109,34 @@ impl<const MODE: u8, const FTZ: bool, const SAT: bool, const HARD: bool> Op3 for
     }
 }
 
+/// A fused multiply-add to nearest by the processor's instruction, with the product or the addend
+/// negated.
+pub struct FmaSigned32<const FTZ: bool, const PRODUCT: bool, const SUM: bool>;
+impl<const FTZ: bool, const PRODUCT: bool, const SUM: bool> Op3 for FmaSigned32<FTZ, PRODUCT, SUM> {
+    type A = f32;
+    type B = f32;
+    type C = f32;
+    type R = f32;
+    #[inline(always)]
+    fn compute(a: f32, b: f32, c: f32) -> f32 {
+        let (a, b, c) = (input::<FTZ>(a), input::<FTZ>(b), input::<FTZ>(c));
+        output::<FTZ, false>((if PRODUCT { -a } else { a }).mul_add(b, if SUM { -c } else { c }))
+    }
+}
+
+/// As [`FmaSigned32`], of doubles.
+pub struct FmaSigned64<const PRODUCT: bool, const SUM: bool>;
+impl<const PRODUCT: bool, const SUM: bool> Op3 for FmaSigned64<PRODUCT, SUM> {
+    type A = f64;
+    type B = f64;
+    type C = f64;
+    type R = f64;
+    #[inline(always)]
+    fn compute(a: f64, b: f64, c: f64) -> f64 {
+        (if PRODUCT { -a } else { a }).mul_add(b, if SUM { -c } else { c })
+    }
+}
+
 /// A quotient. The remainder's sign tells on which side of the double the exact quotient lies.
 pub struct Div32<const MODE: u8, const FTZ: bool>;
 impl<const MODE: u8, const FTZ: bool> Op2 for Div32<MODE, FTZ> {

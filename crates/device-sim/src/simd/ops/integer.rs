@@ -28,7 +28,6 @@ pub trait Int: RegisterType + Ord {
     fn shl(a: Self, n: u32) -> Self;
     fn shr(a: Self, n: u32) -> Self;
     fn add_carry(a: Self, b: Self, carry: bool) -> (Self, bool);
-    fn sub_borrow(a: Self, b: Self, borrow: bool) -> (Self, bool);
 }
 
 macro_rules! int {
@@ -74,12 +73,6 @@ macro_rules! int {
                 let (sum, first) = (a as $unsigned).overflowing_add(b as $unsigned);
                 let (sum, second) = sum.overflowing_add(<$unsigned>::from(carry));
                 (sum as $ty, first | second)
-            }
-            #[inline(always)]
-            fn sub_borrow(a: Self, b: Self, borrow: bool) -> (Self, bool) {
-                let (difference, first) = (a as $unsigned).overflowing_sub(b as $unsigned);
-                let (difference, second) = difference.overflowing_sub(<$unsigned>::from(borrow));
-                (difference as $ty, first | second)
             }
         }
     )*};
@@ -193,16 +186,23 @@ impl crate::simd::alu::Op3x for Dp2a {
 }
 
 macro_rules! carries {
-    ($($name:ident $f:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($a:ident, $b:ident, $carry:ident) $value:expr;)*) => {$(
+        $(#[$doc])*
         pub struct $name<T>(PhantomData<T>);
         impl<T: Int> Carry for $name<T> {
             type T = T;
             #[inline(always)]
-            fn compute(a: T, b: T, carry: bool) -> (T, bool) { T::$f(a, b, carry) }
+            fn compute($a: T, $b: T, $carry: bool) -> (T, bool) { $value }
         }
     )*};
 }
-carries! { AddCarry add_carry; SubBorrow sub_borrow; }
+carries! {
+    AddCarry(a, b, carry) T::add_carry(a, b, carry);
+    /// `a - b`, where the carry is set: `subc`.
+    SubWithCarry(a, b, carry) T::add_carry(a, T::not(b), carry);
+    /// `a - b`: `sub.cc`.
+    SubCarry(a, b, _carry) T::add_carry(a, T::not(b), true);
+}
 
 /// The low half of `a * b` plus `c`, with carry (`mad.lo.cc`, `madc.lo`).
 pub struct MadLoCarry<T>(PhantomData<T>);

@@ -1,0 +1,156 @@
+//! NVRTC: compiles for `compute_90` where `sm_90` is asked for, and answers with PTX where machine
+//! code is asked for.
+//!
+//! Only programs whose architecture was changed are answered differently.
+
+use crate::real::{Libraries, PLACES, function};
+use crate::{COptions, guard, options, options_of};
+use core::ffi::{c_char, c_int, c_void};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// `nvrtcProgram`.
+type Program = *mut c_void;
+/// `NVRTC_ERROR_INTERNAL_ERROR`.
+const INTERNAL: c_int = 11;
+
+type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
+type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
+
+/// The real functions of one library.
+#[derive(Debug)]
+struct Real {
+    compile: Compile,
+    ptx_size: Size,
+    ptx: Text,
+    cubin_size: Size,
+    cubin: Text,
+    destroy: Destroy,
+}
+
+/// How the file names of the library begin.
+pub(crate) const SONAME: &str = "libnvrtc.so";
+
+static LIBRARIES: Libraries<Real> = Libraries::new();
+
+/// The programs that were compiled for another architecture than asked, by their handles.
+static CHANGED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+fn changed() -> MutexGuard<'static, BTreeSet<usize>> {
+    CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The functions that are answered here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Function {
+    Compile,
+    CubinSize,
+    Cubin,
+    Destroy,
+}
+
+impl Function {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "nvrtcCompileProgram" => Self::Compile,
+            "nvrtcGetCUBINSize" => Self::CubinSize,
+            "nvrtcGetCUBIN" => Self::Cubin,
+            "nvrtcDestroyProgram" => Self::Destroy,
+            _ => return None,
+        })
+    }
+}
+
+/// Our function in place of a real one; the real one itself if its library has too few functions.
+pub(crate) fn ours(real: *mut c_void, function: Function) -> *mut c_void {
+    let Some(place) = LIBRARIES.place_of(real, Real::load) else { return real };
+    match function {
+        Function::Compile => COMPILE[place] as *mut c_void,
+        Function::CubinSize => CUBIN_SIZE[place] as *mut c_void,
+        Function::Cubin => CUBIN[place] as *mut c_void,
+        Function::Destroy => DESTROY[place] as *mut c_void,
+    }
+}
+
+impl Real {
+    fn load(handle: *mut c_void) -> Option<Self> {
+        Some(Self {
+            compile: function!(handle, "nvrtcCompileProgram", Compile),
+            ptx_size: function!(handle, "nvrtcGetPTXSize", Size),
+            ptx: function!(handle, "nvrtcGetPTX", Text),
+            cubin_size: function!(handle, "nvrtcGetCUBINSize", Size),
+            cubin: function!(handle, "nvrtcGetCUBIN", Text),
+            destroy: function!(handle, "nvrtcDestroyProgram", Destroy),
+        })
+    }
+
+    unsafe fn compile(&self, program: Program, count: c_int, given: *const *const c_char) -> c_int {
+        // SAFETY: the caller vouches for its options.
+        let options = usize::try_from(count).ok().and_then(|count| unsafe { options_of(count, given) });
+        let Some(new) = options.as_deref().and_then(options::for_ptx).filter(|_| !crate::is_off()) else {
+            changed().remove(&program.addr());
+            // SAFETY: the caller's own arguments.
+            return unsafe { (self.compile)(program, count, given) };
+        };
+        let new = COptions::new(new);
+        // SAFETY: the caller's program, and as many options as it had.
+        let result = unsafe { (self.compile)(program, count, new.pointers.as_ptr()) };
+        changed().insert(program.addr());
+        result
+    }
+
+    unsafe fn cubin_size(&self, program: Program, size: *mut usize) -> c_int {
+        let ask = if changed().contains(&program.addr()) { self.ptx_size } else { self.cubin_size };
+        // SAFETY: the caller's own arguments; both functions take the same.
+        unsafe { ask(program, size) }
+    }
+
+    unsafe fn cubin(&self, program: Program, cubin: *mut c_char) -> c_int {
+        let ask = if changed().contains(&program.addr()) { self.ptx } else { self.cubin };
+        // SAFETY: the caller's own arguments; the room is what `cubin_size` has answered.
+        unsafe { ask(program, cubin) }
+    }
+
+    unsafe fn destroy(&self, program: *mut Program) -> c_int {
+        if !program.is_null() {
+            // SAFETY: not null, and the caller's handle.
+            changed().remove(&unsafe { program.read_unaligned() }.addr());
+        }
+        // SAFETY: the caller's own argument.
+        unsafe { (self.destroy)(program) }
+    }
+}
+
+/// The functions of all places, and those that programs are linked with.
+macro_rules! exported {
+    ($($table:ident, $generic:ident, $method:ident, $export:ident, ($($argument:ident: $type:ty),*);)*) => {$(
+        unsafe extern "C" fn $generic<const PLACE: usize>($($argument: $type),*) -> c_int {
+            guard(INTERNAL, || match LIBRARIES.at(PLACE) {
+                // SAFETY: the caller vouches for its arguments.
+                Some(real) => unsafe { real.$method($($argument),*) },
+                None => INTERNAL,
+            })
+        }
+
+        static $table: [unsafe extern "C" fn($($type),*) -> c_int; PLACES] = [$generic::<0>, $generic::<1>, $generic::<2>, $generic::<3>, $generic::<4>, $generic::<5>];
+
+        #[doc = concat!("`", stringify!($export), "` of programs that are linked with NVRTC.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $export($($argument: $type),*) -> c_int {
+            guard(INTERNAL, || match LIBRARIES.linked(stringify!($export), SONAME, Real::load) {
+                // SAFETY: the caller vouches for its arguments.
+                Some(real) => unsafe { real.$method($($argument),*) },
+                None => INTERNAL,
+            })
+        }
+    )*};
+}
+
+exported! {
+    COMPILE, compile_at, compile, nvrtcCompileProgram, (program: Program, count: c_int, options: *const *const c_char);
+    CUBIN_SIZE, cubin_size_at, cubin_size, nvrtcGetCUBINSize, (program: Program, size: *mut usize);
+    CUBIN, cubin_at, cubin, nvrtcGetCUBIN, (program: Program, cubin: *mut c_char);
+    DESTROY, destroy_at, destroy, nvrtcDestroyProgram, (program: *mut Program);
+}

@@ -1,0 +1,103 @@
+//! Programs that compile while they run: on a software GPU they get PTX where they ask for machine
+//! code, and nothing else changes for them.
+//!
+//! The compilers here are stand-ins (`tests/compilers`), built with the C compiler: NVIDIA's are
+//! not among what a checkout installs.
+
+use cumux_testkit::cumux;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// The stand-ins, and programs that use them.
+fn built() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("compilers");
+    let cc = |source: &str, output: &str, options: &[&str]| {
+        let mut command = Command::new("cc");
+        command.current_dir(&folder).args(["-O1", "-Wall", "-Werror", "-o", output]).arg(sources.join(source)).args(options).arg("-ldl");
+        assert!(command.status().unwrap().success(), "{source}");
+    };
+    let library = ["-shared", "-fPIC"];
+    cc("nvrtc.c", "libnvrtc.so.13", &[&library[..], &["-Wl,-soname,libnvrtc.so.13"]].concat());
+    cc("nvjitlink.c", "libnvJitLink.so.13", &[&library[..], &["-Wl,-soname,libnvJitLink.so.13"]].concat());
+    let with_nvrtc = ["-DLINKED", "-L.", "-l:libnvrtc.so.13", "-Wl,-rpath,$ORIGIN"];
+    cc("program.c", "program", &[]);
+    cc("program.c", "linked", &with_nvrtc);
+    cc("program.c", "libplugin.so", &[&library[..], &with_nvrtc, &["-DPLUGIN"]].concat());
+    cc("next.c", "libsecond.so", &[&library[..], &["-DSECOND"]].concat());
+    cc("next.c", "libfirst.so", &[&library[..], &["-DFIRST"]].concat());
+    cc("next.c", "next", &["-Wl,--no-as-needed", "-L.", "-lfirst", "-lsecond", "-Wl,-rpath,$ORIGIN"]);
+    folder
+}
+
+fn run(command: &[&str]) -> Command {
+    let mut run = Command::new(cumux());
+    run.args(["run", "--device", "sim:h200", "--"]).args(command).stdin(Stdio::null());
+    run.env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/cumux");
+    for variable in ["CUMUX_QUIET", "CUMUX_VERBOSE", "CUMUX_LOG", "CUMUX_DEVICE", "CUMUX_COMPILERS", "LD_PRELOAD", "CUPY_CACHE_DIR", "CUPY_ACCELERATORS"] {
+        run.env_remove(variable);
+    }
+    run
+}
+
+fn out(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn what_a_program_compiles_runs_on_a_software_gpu() {
+    let folder = built();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let here = folder.path().to_str().unwrap();
+    let output = run(&[&at("program"), "opened", here]).env("LD_LIBRARY_PATH", here).output().unwrap();
+    assert_eq!(out(&output), "by path: 0, PTX, 42\nby name: 0, PTX, 42\nby default: 0, PTX, 42\n", "{output:?}");
+    assert_eq!(out(&run(&[&at("linked"), "linked"]).output().unwrap()), "linked: 0, PTX, 42\n");
+    assert_eq!(out(&run(&[&at("program"), "plugin", here]).output().unwrap()), "plugin: 0, PTX, 42\n");
+    // A child of the program, which starts it as any program starts another.
+    let output = run(&["sh", "-c", &format!("{} opened {here} | head -1; true", at("program"))]).output().unwrap();
+    assert!(out(&output).starts_with("by path: 0, PTX, 42\n"), "{output:?}");
+}
+
+#[test]
+fn what_a_program_links_runs_on_a_software_gpu() {
+    let folder = built();
+    let output = run(&[folder.path().join("program").to_str().unwrap(), "jitlink", folder.path().to_str().unwrap()]).output().unwrap();
+    let expected =
+        "texts: 0, PTX, 43\ntext as machine code: 0, PTX, 43\nintermediate: 0, PTX, 43\nmissing: 6, error   : Undefined reference to 'f' in 'text0'\n";
+    assert_eq!(out(&output), expected, "{output:?}");
+}
+
+#[test]
+fn without_it_machine_code_is_refused_with_the_way_out() {
+    let folder = built();
+    let (program, here) = (folder.path().join("program"), folder.path().to_str().unwrap());
+    let output = run(&[program.to_str().unwrap(), "opened", here]).env("CUMUX_COMPILERS", "0").env("LD_LIBRARY_PATH", here).output().unwrap();
+    // CUDA_ERROR_NO_BINARY_FOR_GPU
+    assert_eq!(out(&output), "by path: 0, machine code, -209\nby name: 0, machine code, -209\nby default: 0, machine code, -209\n");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("only machine code for sm_90") && told.contains("cumux run makes these compile to PTX"), "{told}");
+    assert_eq!(out(&run(&["sh", "-c", "echo $LD_PRELOAD$CUPY_CACHE_DIR"]).env("CUMUX_COMPILERS", "0").output().unwrap()), "\n");
+}
+
+#[test]
+fn other_programs_notice_nothing() {
+    let folder = built();
+    let next = folder.path().join("next");
+    assert_eq!(out(&run(&[next.to_str().unwrap()]).output().unwrap()), "42 1 1 1\n");
+    // What the user preloads stays, behind ours.
+    let second = folder.path().join("libsecond.so");
+    let shown = |command: &mut Command| out(&command.output().unwrap()).trim().to_owned();
+    let preloaded = shown(run(&["sh", "-c", "echo $LD_PRELOAD"]).env("LD_PRELOAD", &second));
+    assert!(preloaded.contains("libcumux_compilers.so:") && preloaded.ends_with("/libsecond.so"), "{preloaded}");
+    // One inside the other has it once.
+    let nested = format!("{} run --device sim:h200 -- sh -c 'echo $LD_PRELOAD'", cumux().display());
+    let preloaded = shown(&mut run(&["sh", "-c", &nested]));
+    assert_eq!(preloaded.matches("libcumux_compilers.so").count(), 1, "{preloaded}");
+    // CuPy keeps what it compiles for a software GPU apart from what it compiles for cards.
+    assert_eq!(shown(run(&["sh", "-c", "echo $CUPY_CACHE_DIR"]).env("HOME", "/home/me")), "/home/me/.cupy/kernel_cache_cumux");
+    assert_eq!(shown(run(&["sh", "-c", "echo $CUPY_CACHE_DIR"]).env("CUPY_CACHE_DIR", "/mine")), "/mine");
+    assert_eq!(shown(&mut run(&["sh", "-c", "echo ${CUPY_ACCELERATORS-unset}"])), "");
+    assert_eq!(shown(run(&["sh", "-c", "echo $CUPY_ACCELERATORS"]).env("CUPY_ACCELERATORS", "cub")), "cub");
+}
