@@ -335,10 +335,18 @@ impl Planner<'_> {
     /// none does with any number, the best with the most cards.
     fn fewest_cards(&mut self, ways: &[(Option<&Geometry>, Mode)]) -> Answer {
         let copies: u32 = self.programs.iter().map(|program| program.count).sum();
-        let most = self.wishes.most_cards.unwrap_or(copies).min(copies);
+        // With more cards nobody would share.
+        let sharing = match ways.first() {
+            None | Some((_, Mode::Exclusive)) => copies,
+            Some((None, _)) => copies - 1,
+            Some((Some(_), _)) => (copies - 1) / 2,
+        };
+        let most = self.wishes.most_cards.unwrap_or(copies).min(sharing.max(1));
+        // What a way does not keep apart, it does not keep apart on more cards.
+        let hopeless = copies > 1 && ways.iter().all(|(_, mode)| mode.isolation() < self.wishes.isolation);
         let (mut cards, mut failed) = (1, 0);
         let mut best = self.best(ways, cards);
-        while !best.is_good() && cards < most {
+        while !best.is_good() && cards < most && !(hopeless && best.does_not_fit.is_none()) {
             failed = cards;
             cards = if cards < ONE_BY_ONE { cards + 1 } else { (cards * 3).div_ceil(2) }.min(most);
             best = self.best(ways, cards);
@@ -404,8 +412,10 @@ impl Planner<'_> {
             answer.does_not_fit = Some(cause.to_string());
             return answer;
         }
-        if geometry.is_some() && mode != Mode::Exclusive && answer.most_sharers <= 1 {
-            answer.does_not_fit = Some("each instance has one program: nobody shares inside".to_owned());
+        let copies: u32 = self.programs.iter().map(|program| program.count).sum();
+        if mode != Mode::Exclusive && answer.most_sharers <= 1 && (copies > 1 || geometry.is_some()) {
+            let place = if geometry.is_some() { "instance" } else { "card" };
+            answer.does_not_fit = Some(format!("each {place} has one program: nobody shares"));
             return answer;
         }
         self.hold_against_wishes(&mut answer);

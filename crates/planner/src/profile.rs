@@ -291,7 +291,19 @@ fn check(profile: &Profile) -> Result<(), ProfileError> {
     if counted == 0 {
         return wrong("\"request\" has no steps: there is nothing to plan".to_owned());
     }
+    if !profile.request.iter().any(has_work) {
+        return wrong("\"request\" launches and copies nothing: there is nothing to plan".to_owned());
+    }
     Ok(())
+}
+
+/// Whether a step gives the device something to do.
+fn has_work(step: &Step) -> bool {
+    match step {
+        Step::Launch { .. } | Step::Copy { .. } => true,
+        Step::Wait { .. } => false,
+        Step::Repeat { steps, .. } => steps.iter().any(has_work),
+    }
 }
 
 fn check_steps(profile: &Profile, steps: &[Step], times: u64, depth: usize, counted: &mut u64) -> Result<(), ProfileError> {

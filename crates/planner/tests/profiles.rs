@@ -44,6 +44,7 @@ fn what_is_no_profile_is_refused_with_a_sentence() {
     assert!(changed(|v| v["kernels"][0]["duration"]["mean_ns"] = (-1).into()).contains("duration"));
     assert!(changed(|v| v["request"][0]["launch"]["kernel"] = 7.into()).contains("kernel number 7"));
     assert!(changed(|v| v["request"] = serde_json::json!([])).contains("no steps"));
+    assert!(changed(|v| v["request"] = serde_json::json!([{ "wait": {} }])).contains("launches and copies nothing"));
     assert!(changed(|v| v["request"][1]["repeat"]["times"] = u64::MAX.into()).contains("more than"));
     assert!(changed(|v| v["request"][1]["repeat"]["steps"] = serde_json::json!([])).contains("no steps"));
     assert!(changed(|v| v["card"]["multiprocessors"] = 0.into()).contains("zero"));

@@ -2,8 +2,8 @@
 
 use super::body::{Lowerer, exact_operands, first_type};
 use super::error::{Lowered, Trouble, reject};
-use crate::simd::alu::{self, Alu, AluFunction};
 use crate::program::code::Op;
+use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::{NO_SLOT, RegisterSlot};
 use crate::simd::ops::float::{self, *};
 use crate::simd::ops::half::{AddH, B, FmaH, H, MulH, SubH, Two};

@@ -65,9 +65,7 @@ impl FunctionPlan {
     /// Where a name lies in shared memory; `None` if it lies elsewhere.
     pub fn shared_place(&self, plan: &ModulePlan<'_>, symbol: SymbolRef) -> Option<SharedPlace> {
         match symbol {
-            SymbolRef::Global(id) if plan.module.global(id).space.is_shared() => {
-                Some(self.shared_globals.get(&id.0).copied().unwrap_or(SharedPlace::Dynamic))
-            }
+            SymbolRef::Global(id) if plan.module.global(id).space.is_shared() => Some(self.shared_globals.get(&id.0).copied().unwrap_or(SharedPlace::Dynamic)),
             SymbolRef::Local(id) => self.shared_locals.get(&id.0).copied(),
             _ => None,
         }
