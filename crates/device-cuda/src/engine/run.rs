@@ -15,7 +15,12 @@ struct Watch {
     last_query: u64,
     /// The number of queries so far.
     queries: usize,
+    /// When it was last looked whether a kernel that may print keeps others waiting.
+    last_relief: u64,
 }
+
+/// How often it is looked whether a kernel that may print keeps others waiting, in nanoseconds.
+const RELIEF_NS: u64 = 10_000_000;
 
 impl Watch {
     /// Nanoseconds since the last progress.
@@ -58,6 +63,10 @@ impl Engine {
             self.answer_quiet();
             // The clock may have been read again since the round began.
             let now = self.streams.clock.now();
+            if now.saturating_sub(watch.last_relief) > RELIEF_NS {
+                watch.last_relief = now;
+                self.relieve_silent();
+            }
             if progress {
                 watch.last_progress = now;
                 continue;
@@ -105,9 +114,6 @@ impl Engine {
     /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
         let in_flight = self.is_faulted() || (self.streams.tracker.is_busy() && self.context_works());
-        if in_flight {
-            self.relieve_silent();
-        }
         match self.shared.polling.pause(idle_ns, in_flight) {
             Pause::Spin => std::hint::spin_loop(),
             Pause::Nap(nap) => self.shared.mailboxes.of(self.number).sleep(Some(nap)),
