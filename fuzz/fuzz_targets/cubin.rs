@@ -1,10 +1,13 @@
-//! Any bytes are a compiled image or an obstacle, and placing its variables keeps its length.
+//! Any bytes are a compiled image or an obstacle, and placing its variables keeps its length; its
+//! unbounded kernels are found or not.
 #![no_main]
 
+use cumux_fatbin::calls::find_unbounded;
 use cumux_fatbin::cubin::{Cubin, Literals};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
+    let _ = find_unbounded(data);
     let Ok(cubin) = Cubin::read(data) else { return };
     for block in &cubin.blocks {
         assert!(block.align.is_power_of_two());

@@ -1,7 +1,9 @@
-//! Any bytes are a module or complaints, and complaints point into the text.
+//! Any bytes are a module or complaints, and complaints point into the text. A module that links is
+//! a module again.
 #![no_main]
 
-use cumux_ptx::{MAX_DIAGNOSTICS, parse_bytes};
+use cumux_ptx::link::{Input, link};
+use cumux_ptx::{MAX_DIAGNOSTICS, parse, parse_bytes};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -12,6 +14,10 @@ fuzz_target!(|data: &[u8]| {
                     // Walks every operand, so an id out of range shows.
                     module.instruction_text(function, instruction);
                 }
+            }
+            let text = String::from_utf8_lossy(data);
+            if let Ok(linked) = link(&[Input { name: "one", text: text.trim_end_matches('\0'), optional: false }]) {
+                assert!(parse(&linked).is_ok(), "{linked}");
             }
         }
         Err(error) => {

@@ -152,7 +152,7 @@ fn grant(bytes: &mut Bytes<'_>) -> Grant {
 }
 
 fn home(bytes: &mut Bytes<'_>) -> Home {
-    bytes.pick(&[Home::Shared, Home::Shared, Home::Own { by: Wisher::Client }, Home::Own { by: Wisher::Administrator }])
+    bytes.pick(&[Home::Shared, Home::Shared, Home::Own { by: Wisher::Client }, Home::Own { by: Wisher::Administrator }, Home::Own { by: Wisher::Kernels }])
 }
 
 fn share(bytes: &mut Bytes<'_>) -> Share {
@@ -197,6 +197,7 @@ fn config(bytes: &mut Bytes<'_>, known: &[u32]) -> SessionConfig {
             .collect(),
         sms: Vec::new(),
         home: home(bytes),
+        may_run_unbounded: false,
     }
 }
 
@@ -205,7 +206,8 @@ pub fn from_executor(bytes: &mut Bytes<'_>, sessions: &[u32], generation: u32) -
     let known = if sessions.is_empty() { &[1, 2][..] } else { sessions };
     let why = |bytes: &mut Bytes<'_>| bytes.text(&["", "", "it cannot be"]);
     match bytes.below(18) {
-        16 | 17 => FromExecutor::Released { error: why(bytes), status: Box::new(status(bytes, known)), paused_us: bytes.long() },
+        16 | 17 => FromExecutor::Released { error: why(bytes), status: Box::new(status(bytes, known)), paused_us: bytes.long(), lasting: bytes.one_in(2) },
+        18 => FromExecutor::Confined { session: bytes.mostly(known), why: why(bytes) },
         12 => FromExecutor::Serves { request: u64::from(bytes.mostly(&[1])), session: Box::new(config(bytes, known)) },
         13 => FromExecutor::ServesEnd { request: u64::from(bytes.mostly(&[1])) },
         14 => FromExecutor::Beat { lanes: vec![bytes.long(); bytes.below(3)] },

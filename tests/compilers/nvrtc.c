@@ -31,9 +31,8 @@ int nvrtcDestroyProgram(Program **program) {
 
 int nvrtcCompileProgram(Program *program, int count, const char *const *options) {
     for (int i = 0; i < count; ++i) {
-        const char *value = strstr(options[i], "arch=");
-        if (!value) continue;
-        value += 5;
+        const char *value = strchr(options[i], '=');
+        if (!value++ || (strncmp(options[i], "-arch=", 6) && strncmp(options[i], "--gpu-architecture=", 19))) continue;
         if (!strncmp(value, "sm_", 3))
             program->real = 1;
         else if (strncmp(value, "compute_", 8))

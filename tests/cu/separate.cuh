@@ -20,7 +20,10 @@ extern __device__ int (*chosen)(int);
 extern __device__ int twice(int value);
 
 __device__ int weigh(int value) {
-    return value * weight + steps[threadIdx.x & 3] + hidden + chosen(value) + twice(1);
+    __shared__ int together;
+    if (threadIdx.x == 0) together = hidden;
+    __syncthreads();
+    return value * weight + steps[threadIdx.x & 3] + together + chosen(value) + twice(1);
 }
 
 // The same kernel as in the other half: one of them counts.

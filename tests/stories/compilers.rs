@@ -4,7 +4,7 @@
 //! The compilers here are stand-ins (`tests/compilers`), built with the C compiler: NVIDIA's are
 //! not among what a checkout installs.
 
-use cumux_testkit::cumux;
+use cumux_testkit::{Node, cumux};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -95,6 +95,10 @@ fn other_programs_notice_nothing() {
     let nested = format!("{} run --device sim:h200 -- sh -c 'echo $LD_PRELOAD'", cumux().display());
     let preloaded = shown(&mut run(&["sh", "-c", &nested]));
     assert_eq!(preloaded.matches("libcumux_compilers.so").count(), 1, "{preloaded}");
+    // A daemon of software GPUs that is there already counts as well.
+    let node = Node::start();
+    let preloaded = out(&node.cumux(&["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).env_remove("LD_PRELOAD").output().unwrap());
+    assert_eq!(preloaded.contains("libcumux_compilers.so"), node.is_software(), "{preloaded}");
     // CuPy keeps what it compiles for a software GPU apart from what it compiles for cards.
     assert_eq!(shown(run(&["sh", "-c", "echo $CUPY_CACHE_DIR"]).env("HOME", "/home/me")), "/home/me/.cupy/kernel_cache_cumux");
     assert_eq!(shown(run(&["sh", "-c", "echo $CUPY_CACHE_DIR"]).env("CUPY_CACHE_DIR", "/mine")), "/mine");

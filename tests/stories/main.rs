@@ -12,6 +12,7 @@ mod chaos;
 mod cli;
 mod commands;
 mod compilers;
+mod confinement;
 mod crashes;
 mod crowd;
 mod devices;

@@ -1,5 +1,7 @@
 //! The command line: one definition gives parsing, help, man page and completions.
 
+use crate::artifacts::ArtifactArguments;
+use crate::plan::PlanArguments;
 use crate::{device, top};
 use anyhow::bail;
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -111,6 +113,12 @@ pub enum Command {
         #[arg(long, help = format!("One of {}; several software GPUs with commas between them", device::names()))]
         device: Option<String>,
     },
+    /// Predicts how programs would share a card in each way (time-slicing, MPS, cumux, MIG), and
+    /// says which to take and what breaks with the others
+    Plan(PlanArguments),
+    /// Writes what an administrator applies for a way of sharing: scripts, systemd units,
+    /// configurations for Kubernetes, mig-parted and Slurm; or checks such files
+    Artifacts(ArtifactArguments),
     /// Copies cumux and its libraries to a folder of programs
     Install {
         #[arg(long)]
@@ -227,7 +235,7 @@ mod tests {
     #[test]
     fn man_page_and_completions_name_every_command() {
         let page = String::from_utf8(man_page(None).unwrap()).unwrap().replace("\\-", "-");
-        for name in ["run", "status", "top", "set-share", "move", "upgrade", "doctor", "demo", "install"] {
+        for name in ["run", "status", "top", "set-share", "move", "upgrade", "doctor", "demo", "plan", "artifacts", "install"] {
             assert!(page.contains(name), "{name} is not in the man page");
         }
         let page = String::from_utf8(man_page(Some("set-share")).unwrap()).unwrap();

@@ -123,6 +123,12 @@ pub fn compilers_environment(folder: &Path, software: bool) -> Vec<(&'static str
     // The variable has no way to write a blank or a colon.
     let can_be_named = !file.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\t' | b'\n'));
     let is_off = std::env::var_os("CUMUX_COMPILERS").is_some_and(|value| value == "0" || value == "off");
+    if software && !is_off && !can_be_named {
+        let file = file.display();
+        say::complain(format_args!(
+            "cumux: {PRELOAD} cannot name {file}: what the program compiles while it runs does not run on a software GPU; install cumux in a folder without blanks and colons"
+        ));
+    }
     let used = software && can_be_named && !is_off && file.exists();
     if used {
         list.insert(0, file.into_os_string());

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod artifacts;
 mod cli;
 mod control;
 mod demo;
@@ -17,6 +18,7 @@ mod faults;
 mod install;
 mod library;
 mod order;
+mod plan;
 mod private;
 mod processes;
 mod relocate;

@@ -223,12 +223,18 @@ impl Real {
     }
 
     unsafe fn complete(&self, handle: Handle) -> c_int {
-        let mut links = links();
-        let Some(link) = links.get_mut(&handle.addr()) else {
-            drop(links);
+        // Taken out meanwhile: compiling takes its time, and other links go on.
+        let taken = links().remove(&handle.addr());
+        let Some(mut link) = taken else {
             // SAFETY: the caller's own argument.
             return unsafe { (self.complete)(handle) };
         };
+        let result = self.link(&mut link);
+        links().insert(handle.addr(), link);
+        result
+    }
+
+    fn link(&self, link: &mut Link) -> c_int {
         if !link.intermediate.is_empty() {
             match self.compile_intermediate(link) {
                 Ok(text) => {

@@ -9,7 +9,7 @@ use cumux_fatbin::{Image as Stored, ImageKind, best_ptx, images};
 use cumux_wire::{module, result};
 use parking_lot::{Mutex, RwLock};
 
-use crate::lower::{self, CompileError};
+use crate::lower::{self, CompileError, Options};
 use crate::memory::maps::Mappings;
 use crate::models::Limits;
 use crate::program::{Kernel, LinkedProgram, Program};
@@ -22,7 +22,7 @@ const MAX_CACHED_PROGRAMS: usize = 128;
 /// A program, or why it cannot be compiled; empty while a client compiles it.
 type Compiled = Arc<OnceLock<Result<Arc<Program>, CompileError>>>;
 
-/// Programs by the hash of their text, with the time of their last use (a counter). If two clients
+/// Programs by the hash of their text and options, with the time of their last use (a counter). If two clients
 /// load one text at the same time, one of them compiles it.
 type Programs = HashMap<[u8; 32], (Compiled, u64)>;
 
@@ -52,7 +52,8 @@ pub(crate) struct LoadedModule {
 /// # Errors
 /// What is wrong with the image.
 pub(crate) fn compile_image(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
-    let program = compile(&extract_ptx(bytes, limits.capability)?)?;
+    let (text, options) = extract_ptx(bytes, limits.capability)?;
+    let program = compile(&text, options)?;
     if program.target > limits.capability {
         return Err(image_error(
             result::NO_BINARY_FOR_GPU,
@@ -163,11 +164,20 @@ fn describe_function(limits: &Limits, program: &Program, index: usize) -> Functi
         cluster: kernel.cluster,
         required_block: kernel.required_block,
         refused: find_refusal(kernel),
+        unbounded: kernel.unbounded,
     }
 }
 
-/// The PTX in an image that suits the card best.
-fn extract_ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
+/// What an image says to the compiler of its PTX.
+fn compiler_options(image: &Stored<'_>) -> Options {
+    Options {
+        most_registers: image.compiler_option("maxrregcount").and_then(|number| number.parse().ok()).filter(|number| *number > 0),
+        contracts: !image.options.split_whitespace().any(|word| word == "-O0"),
+    }
+}
+
+/// The PTX in an image that suits the card best, and how it is to be compiled.
+fn extract_ptx(bytes: &[u8], capability: u32) -> Result<(String, Options), DeviceError> {
     let stored = images(bytes).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
     let Some(best) = best_ptx(&stored, capability) else {
         return Err(image_error(result::NO_BINARY_FOR_GPU, explain_missing_ptx(&stored, capability)));
@@ -175,7 +185,7 @@ fn extract_ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
     let text = best.bytes(MAX_PTX_BYTES).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
     let text = text.strip_suffix(&[0]).unwrap_or(&text);
     match std::str::from_utf8(text) {
-        Ok(text) => Ok(text.to_owned()),
+        Ok(text) => Ok((text.to_owned(), compiler_options(best))),
         Err(error) => Err(image_error(result::INVALID_PTX, format!("the PTX is not text from byte {} on", error.valid_up_to()))),
     }
 }
@@ -214,12 +224,12 @@ fn log_refused(program: &Program) {
 }
 
 /// Compiles a text, unless the process has its program already.
-fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
-    compile_cached(&PROGRAMS, text)
+fn compile(text: &str, options: Options) -> Result<Arc<Program>, DeviceError> {
+    compile_cached(&PROGRAMS, text, options)
 }
 
-fn compile_cached(programs: &Mutex<Option<Programs>>, text: &str) -> Result<Arc<Program>, DeviceError> {
-    let hash: [u8; 32] = blake3::hash(text.as_bytes()).into();
+fn compile_cached(programs: &Mutex<Option<Programs>>, text: &str, options: Options) -> Result<Arc<Program>, DeviceError> {
+    let hash: [u8; 32] = blake3::Hasher::new().update(format!("{options:?}\n").as_bytes()).update(text.as_bytes()).finalize().into();
     let entry = {
         let mut programs = programs.lock();
         let programs = programs.get_or_insert_default();
@@ -234,7 +244,7 @@ fn compile_cached(programs: &Mutex<Option<Programs>>, text: &str) -> Result<Arc<
         entry.clone()
     };
     entry
-        .get_or_init(|| lower::compile(text).inspect(|program| log_refused(program)))
+        .get_or_init(|| lower::compile_with(text, options).inspect(|program| log_refused(program)))
         .clone()
         .map_err(|error| image_error(result::INVALID_PTX, error.to_string()))
 }
@@ -254,6 +264,7 @@ mod tests {
             compression: cumux_fatbin::Compression::None,
             size: 0,
             name: None,
+            options: "",
             at: 0,
             stored: b"",
         };
@@ -293,12 +304,37 @@ mod tests {
         assert!(crate::judge_kernels("sim:nothing", text.as_bytes()).is_err());
     }
 
+    #[test]
+    fn kernels_keep_to_the_registers_that_they_were_told() {
+        let needs_many: String = (1..70).map(|n| format!("ld.volatile.global.u32 %r{n}, [%a];\n")).collect();
+        let uses_them: String = (1..70).map(|n| format!("st.volatile.global.u32 [%a], %r{n};\n")).collect();
+        let kernel = |name: &str, directive: &str| {
+            format!(
+                ".visible .entry {name}(.param .u64 p) {directive} {{ .reg .b32 %r<70>; .reg .b64 %a; ld.param.u64 %a, [p];\n{needs_many}{uses_them}ret; }}\n"
+            )
+        };
+        let few = ".visible .entry few() { ret; }\n";
+        let kernels = [kernel("free", ""), kernel("own", ".maxnreg 40"), kernel("tiny", ".maxnreg 8"), kernel("bounded", ".maxntid 64, 1, 1")];
+        let text = format!(".version 8.0\n.target sm_80\n.address_size 64\n{}{few}", kernels.concat());
+        let registers = |most_registers| {
+            let program = lower::compile_with(&text, Options { most_registers, contracts: true }).unwrap();
+            program.kernels.iter().map(|kernel| kernel.registers).collect::<Vec<u32>>()
+        };
+        let free = registers(None);
+        assert!(free[0] > 64 && free[3] == free[0], "{free:?}");
+        assert_eq!(free[1..], [40, 24, free[0], 16]);
+        assert_eq!(registers(Some(32)), [32, 40, 24, free[0], 16], "the option is for those that do not say it themselves");
+        assert_eq!(registers(Some(8))[0], 24);
+    }
+
     /// A full cache forgets the program that nobody has used for the longest time, and only for a
     /// text that it does not have.
     #[test]
     fn the_oldest_unused_program_is_forgotten() {
         let cache = Mutex::new(None);
-        let load = |n: usize| compile_cached(&cache, &format!(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k{n}() {{ ret; }}")).unwrap();
+        let load = |n: usize| {
+            compile_cached(&cache, &format!(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k{n}() {{ ret; }}"), Options::default()).unwrap()
+        };
         let used = load(0);
         let known: Vec<_> = (1..MAX_CACHED_PROGRAMS).map(|n| Arc::downgrade(&load(n))).collect();
         assert!(Arc::ptr_eq(&used, &load(0)));
@@ -315,7 +351,7 @@ mod tests {
     fn what_is_no_image_is_refused_in_a_sentence() {
         assert!(matches!(extract_ptx(b"\0\0\0\0", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
         assert!(matches!(extract_ptx(b"", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
-        assert_eq!(extract_ptx(b".version 8.0\n\0", 90).unwrap(), ".version 8.0\n");
+        assert_eq!(extract_ptx(b".version 8.0\n\0", 90).unwrap(), (".version 8.0\n".to_owned(), Options::default()));
         let damaged = extract_ptx(b".version 8.0\n\xff", 90).unwrap_err();
         assert!(damaged.to_string().contains("byte 13"), "{damaged}");
     }

@@ -222,7 +222,10 @@ impl Session {
             Err(error) => Err(error),
         };
         let New { placed, not_resumable, .. } = allocator;
-        let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| self.deliver(request, &info));
+        let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| {
+            self.lock_then_deliver(|inner| inner.confinement.add_module(request.module, &info));
+            self.deliver(request, &info)
+        });
         let stored = loaded.and_then(|written| {
             let name = self.shared.store_image(self.client(), image.hash, &file).map_err(|e| (result_of(&e), e.to_string()))?;
             Ok((written, name))

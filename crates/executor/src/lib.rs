@@ -285,6 +285,7 @@ impl Executor {
                 ToExecutor::Release { session, wait_ms, unless_still } => {
                     self.release(session, release::Terms { wait: Duration::from_millis(wait_ms), unless_still });
                 }
+                ToExecutor::Unconfine { session } => self.unconfine(session),
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
                 ToExecutor::Metrics { request } => self.metrics(request),
                 ToExecutor::Server { pid } => {
@@ -329,6 +330,7 @@ impl Executor {
             name(config.clone(), files);
         }
         self.shared.report(FromExecutor::ServesEnd { request });
+        self.intake_sessions().iter().for_each(|session| session.ask_again());
     }
 
     fn keeper(&self, number: u64, descriptors: Vec<OwnedFd>) -> Result<(), ExecutorError> {
@@ -415,7 +417,7 @@ impl Executor {
     fn release(&self, id: u32, terms: release::Terms) {
         let refused = |why: &str| {
             let status = Box::new(ClientStatus { session: id, ..ClientStatus::default() });
-            self.shared.report(FromExecutor::Released { error: why.to_owned(), status, paused_us: 0 });
+            self.shared.report(FromExecutor::Released { error: why.to_owned(), status, paused_us: 0, lasting: false });
         };
         let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) else {
             return refused("its executor does not have it at the moment");
@@ -423,6 +425,12 @@ impl Executor {
         let (shared, intake) = (self.shared.clone(), self.intake.clone());
         if !self.shared.workers.run_soon(move || release::release(&shared, &intake, &session, &terms)) {
             refused("the system has no thread for it; look at the limits of this user (ulimit -u)");
+        }
+    }
+
+    fn unconfine(&self, id: u32) {
+        if let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) {
+            session.unconfine();
         }
     }
 

@@ -13,7 +13,7 @@ use crate::session::{Barrier, Inner, Parts, Phase, Session};
 use crate::shared::{IMAGE_KEY, Shared};
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Lead};
-use cumux_device::{DeviceError, Fault, Image, ImageHash, Interrupted};
+use cumux_device::{DeviceError, Fault, Image, ImageHash, Interrupted, ModuleInfo};
 use cumux_environment::steps::{self, Step};
 use cumux_keeper::client::Item;
 use cumux_ring::file;
@@ -150,7 +150,8 @@ impl Session {
                     format!("the service was interrupted, and what one of this client's modules had on the card has gone with the executor before: {why}");
                 return Err(DeviceError::Invalid(text).into());
             }
-            self.restore_module(id, &spec)?;
+            let info = self.restore_module(id, &spec)?;
+            inner.confinement.add_module(id, &info);
             for (function, attribute, value) in spec.settings {
                 let _ = self.shared.cards.set_function(self.client(), id, function, attribute, value);
             }
@@ -218,20 +219,19 @@ impl Session {
     }
 
     /// A module that this executor has already need not be read.
-    fn restore_module(&self, id: u32, spec: &ModuleSpec) -> Result<(), ExecutorError> {
+    fn restore_module(&self, id: u32, spec: &ModuleSpec) -> Result<ModuleInfo, ExecutorError> {
         let (device_index, variables) = (self.device_index(spec.device).unwrap_or(0), &mut Restored(&spec.variables));
         if let Some(hash) = ImageHash::from_hex(&spec.image)
-            && self.shared.cards.adopt_module(self.client(), device_index, id, hash, variables)?.is_some()
+            && let Some(info) = self.shared.cards.adopt_module(self.client(), device_index, id, hash, variables)?
         {
-            return Ok(());
+            return Ok(info);
         }
         let image = self.shared.read_image(&spec.image, &[self.client()], u64::MAX)?;
         let image = image.ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
         let bytes = (*image).as_ref();
         // The name is what its content was hashed to when it was stored.
         let image = ImageHash::from_hex(&spec.image).map_or_else(|| Image::of(bytes), |hash| Image { bytes, hash });
-        self.shared.cards.load_module(self.client(), device_index, id, image, variables)?;
-        Ok(())
+        Ok(self.shared.cards.load_module(self.client(), device_index, id, image, variables)?)
     }
 
     /// The oldest piece of stream work that the predecessor had given to the device, and no blocks

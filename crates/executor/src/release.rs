@@ -61,7 +61,8 @@ pub fn release(shared: &Shared, intake: &Intake, session: &Arc<Session>, terms: 
     if let Err(Stay { error, paused }) = leave(session, terms) {
         let status = Box::new(ClientStatus { session: client, ..ClientStatus::default() });
         let paused_us = u64::try_from(paused.as_micros()).unwrap_or(u64::MAX);
-        return shared.report(FromExecutor::Released { error: error.to_string(), status, paused_us });
+        let lasting = matches!(error, ReleaseError::NotResumable(_) | ReleaseError::Unlogged);
+        return shared.report(FromExecutor::Released { error: error.to_string(), status, paused_us, lasting });
     }
     steps::pass(Step::MoveLeft);
     let closed = session.close_with(Addresses::Kept);
@@ -77,7 +78,7 @@ pub fn release(shared: &Shared, intake: &Intake, session: &Arc<Session>, terms: 
     });
     session.lock_then_deliver(|inner| session.note_departure(inner));
     steps::pass(Step::MoveClosed);
-    shared.report(FromExecutor::Released { error: String::new(), status: Box::new(status), paused_us: 0 });
+    shared.report(FromExecutor::Released { error: String::new(), status: Box::new(status), paused_us: 0, lasting: false });
     steps::pass(Step::MoveTold);
 }
 

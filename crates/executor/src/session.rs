@@ -28,12 +28,14 @@
 
 mod commit;
 mod condition;
+mod confinement;
 mod meter;
 mod phase;
 
 pub use self::phase::Phase;
 
 use self::condition::Condition;
+use self::confinement::Confinement;
 use self::meter::Meter;
 use crate::error::ExecutorError;
 use crate::files::Files;
@@ -47,7 +49,7 @@ use cumux_ring::journal::Journal;
 use cumux_ring::queue::Consumer;
 use cumux_ring::service::Service;
 use cumux_wire::layout::DeviceIndex;
-use cumux_wire::message::{ClientStatus, DeviceGrant, SessionConfig};
+use cumux_wire::message::{ClientStatus, DeviceGrant, Home, SessionConfig};
 use cumux_wire::record::{Header, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -99,6 +101,8 @@ pub struct Inner {
     pub memory: Memory,
     pub queues: Queues,
     pub phase: Phase,
+    /// Whether its unbounded kernels may begin here.
+    pub confinement: Confinement,
     /// What must be over before its trial is.
     pub trial: Vec<Lead>,
     /// Text of the client's kernels for which its ring has had no room, by channel.
@@ -197,6 +201,9 @@ impl Session {
         shared.departures.note_arrival(config.id, config.pid);
         shared.fair_queue.lock().add(config.id, config.priority, config.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
         let status = ClientStatus { session: config.id, pid: config.pid, program: config.program.clone(), state: "running".into(), ..ClientStatus::default() };
+        let device = shared.cards.capabilities();
+        let can_leave = device.exclusive.is_none() && config.home == Home::Shared && !config.may_run_unbounded;
+        let guarded = can_leave && !device.contains_faults;
         Self {
             service: parts.service,
             files: parts.files,
@@ -209,6 +216,7 @@ impl Session {
                 memory: Memory::default(),
                 queues: Queues::default(),
                 phase: parts.phase,
+                confinement: Confinement::new(guarded),
                 trial: Vec::new(),
                 text: Default::default(),
                 status,

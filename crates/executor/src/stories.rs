@@ -141,7 +141,18 @@ impl<'w> Guest<'w> {
         ];
         let client = RingClient::map(&files[0], &files[1], doorbell()).unwrap();
         let parts = vec![DeviceGrant { device: 0, multiprocessors: 0, memory_limit: 0 }];
-        let config = SessionConfig { id, pid: 1, uid: 0, program: "guest".into(), window_slot: id, priority: 0, parts, sms: Vec::new(), home: Home::Shared };
+        let config = SessionConfig {
+            id,
+            pid: 1,
+            uid: 0,
+            program: "guest".into(),
+            window_slot: id,
+            priority: 0,
+            parts,
+            sms: Vec::new(),
+            home: Home::Shared,
+            may_run_unbounded: false,
+        };
         let producer = client.producer();
         let guest = Self { world, config, files, client, producer, requests: 0 };
         guest.open(1).unwrap();

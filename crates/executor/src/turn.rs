@@ -5,6 +5,7 @@ use crate::drive::Caller;
 use crate::session::{Inner, Session, now_ns};
 use crate::shared;
 use cumux_ring::queue::Next;
+use cumux_wire::message::FromExecutor;
 use cumux_wire::record::{self, NO_ANSWER};
 use std::sync::Arc;
 
@@ -128,6 +129,11 @@ impl Session {
             self.control(inner, end, bytes, record);
             return true;
         }
+        if let Some(why) = inner.confinement.holds_back(&record.op) {
+            let why = why.to_owned();
+            self.confine(inner, why);
+            return false;
+        }
         let index = record.header.stream;
         let Some(stream) = inner.queues.streams.get_mut(&index) else {
             self.settle(inner);
@@ -148,6 +154,44 @@ impl Session {
             inner.lists.touched.push(index);
         }
         false
+    }
+
+    /// The next record is an unbounded kernel, which does not begin here: it stays in the ring, and
+    /// no record is taken until the session has left, or the server says that it may begin.
+    fn confine(&self, inner: &mut Inner, why: String) {
+        if let Some(reading) = inner.phase.as_reading() {
+            reading.pause();
+        }
+        if inner.confinement.begin_asking() {
+            self.shared.report(FromExecutor::Confined { session: self.client(), why });
+        }
+    }
+
+    /// The server that was asked where an unbounded kernel is to begin has gone: the next one is
+    /// asked.
+    pub(crate) fn ask_again(&self) {
+        self.lock_then_deliver(|inner| {
+            if inner.confinement.ask_again()
+                && let Some(paused) = inner.phase.as_paused()
+            {
+                paused.resume();
+            }
+        });
+        self.shared.wake_intake(self.client());
+    }
+
+    /// Its unbounded kernels begin here.
+    pub(crate) fn unconfine(&self) {
+        let waited = self.lock_then_deliver(|inner| {
+            let waited = inner.confinement.end();
+            if let Some(paused) = inner.phase.as_paused().filter(|_| waited) {
+                paused.resume();
+            }
+            waited
+        });
+        if waited {
+            self.shared.wake_intake(self.client());
+        }
     }
 
     /// Commits the stream work that was accepted, and starts what can start. Done once for many

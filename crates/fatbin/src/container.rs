@@ -172,10 +172,20 @@ fn read_entry<'a>(rest: &'a [u8], at: u64, images: &mut Vec<Image<'a>>) -> Resul
         compression,
         size,
         name: read_name(head, header.name_offset.get(), header.name_size.get()),
+        options: read_options(head, header.options_offset.get()),
         at,
         stored,
     });
     Ok(whole.len())
+}
+
+/// The compiler options in an entry's header: a place there has their own place and length. Those
+/// that are no text are none.
+fn read_options(head: &[u8], at: u32) -> &str {
+    let word = |at: usize| Some(u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?));
+    let at = at as usize;
+    let place = word(at).zip(at.checked_add(4).and_then(word)).filter(|_| at != 0);
+    place.and_then(|(offset, size)| read_name(head, offset, size)).unwrap_or_default().trim_end_matches('\0')
 }
 
 /// A string inside an entry's header, if it is one.

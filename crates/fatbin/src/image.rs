@@ -60,6 +60,9 @@ pub struct Image<'a> {
     pub size: u64,
     /// The source file's name, if the compiler left it.
     pub name: Option<&'a str>,
+    /// What the compiler was told and the one that compiles this PTX is to be told; empty if
+    /// nothing.
+    pub options: &'a str,
     /// Where the entry begins in the data.
     pub at: u64,
     /// The bytes as they lie in the data.
@@ -78,6 +81,23 @@ impl<'a> Image<'a> {
             }
         }
         Ok(bytes)
+    }
+
+    /// The value of a compiler option by its name without dashes: `32` for `-maxrregcount=32` and
+    /// for `--maxrregcount 32`. `None` if it is not given.
+    #[must_use]
+    pub fn compiler_option(&self, name: &str) -> Option<&'a str> {
+        let mut words = self.options.split_whitespace();
+        while let Some(word) = words.next() {
+            let Some(word) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else { continue };
+            if word == name {
+                return Some(words.next().unwrap_or_default());
+            }
+            if let Some(value) = word.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')) {
+                return Some(value);
+            }
+        }
+        None
     }
 
     /// Can a device of this compute capability run the image? (For PTX: compile it.)
@@ -160,6 +180,7 @@ fn bare_image(bytes: &[u8], kind: ImageKind) -> Image<'_> {
         compression: Compression::None,
         size: bytes.len() as u64,
         name: None,
+        options: "",
         at: 0,
         stored: bytes,
     }

@@ -5,6 +5,7 @@
 //! program may also pass a bare compiled image or bare PTX. [`images`] reads all three;
 //! [`total_len`] says how many bytes belong to a pointer of which only the start is known;
 //! [`sections`] finds what is embedded in an executable file; [`pieces`] what a linker is given;
+//! [`calls`] finds the kernels of a compiled image whose stack is unbounded;
 //! [`cubin`] makes a compiled image use variables at addresses of the caller's; [`lines`] finds the
 //! source line of an instruction.
 //!
@@ -24,6 +25,7 @@ mod linkable;
 mod relocatable;
 mod unpack;
 
+pub mod calls;
 pub mod cubin;
 pub mod lines;
 

@@ -75,6 +75,42 @@ fn several_containers_may_follow_one_another() {
     assert_eq!(images(&both), Err(Error::Corrupt { what: "fatbin magic", at, found: u64::from(u32::from_le_bytes(*b"rubb")), expected: "0xBA55ED50" }));
 }
 
+/// The header of an entry of nvcc 13.0 with `-maxrregcount=32`, and a text behind it.
+#[test]
+fn options_for_the_compiler_are_read() {
+    let text = b".version 8.0\n.target sm_75\n.address_size 64\n\0\0\0\0";
+    let with = |options: &[u8], offset: u32, length: u32| {
+        let mut entry = Vec::new();
+        entry.extend([1_u16, 0x0101].into_iter().flat_map(u16::to_le_bytes));
+        entry.extend((0x58 + options.len() as u32).to_le_bytes());
+        entry.extend((text.len() as u64).to_le_bytes());
+        entry.extend([0_u32, 0x40].into_iter().flat_map(u32::to_le_bytes));
+        entry.extend([0_u16, 9].into_iter().flat_map(u16::to_le_bytes));
+        entry.extend([75_u32, 0, 0].into_iter().flat_map(u32::to_le_bytes));
+        entry.extend([0x11_u64, 0, 0].into_iter().flat_map(u64::to_le_bytes));
+        entry.extend([offset, length].into_iter().flat_map(u32::to_le_bytes));
+        entry.resize(0x58, 0);
+        entry.extend(options);
+        entry.extend(text);
+        let mut bytes = Vec::new();
+        bytes.extend(0xba55_ed50_u32.to_le_bytes());
+        bytes.extend([1_u16, 16].into_iter().flat_map(u16::to_le_bytes));
+        bytes.extend((entry.len() as u64).to_le_bytes());
+        bytes.extend(entry);
+        bytes
+    };
+    let option = |bytes: &[u8], name: &str| images(bytes).unwrap()[0].compiler_option(name).map(str::to_owned);
+    let bytes = with(b"-O0  -maxrregcount=32 --fmad false ", 0x58, 35);
+    assert_eq!(option(&bytes, "maxrregcount").as_deref(), Some("32"));
+    assert_eq!(option(&bytes, "fmad").as_deref(), Some("false"));
+    assert_eq!(option(&bytes, "fma"), None);
+    assert_eq!(images(&bytes).unwrap()[0].options.split_whitespace().next(), Some("-O0"));
+    // Places outside of the header, and what is no text.
+    for damaged in [with(b"-O0 ", 0x58, 400), with(b"-O0 ", u32::MAX, 4), with(b"\xff\xff\xff\xff", 0x58, 4)] {
+        assert_eq!(images(&damaged).unwrap()[0].options, "");
+    }
+}
+
 #[test]
 fn the_best_image_is_the_newest_that_runs() {
     let found = images(SIZE).unwrap();

@@ -102,7 +102,7 @@ impl<H: Host> Core<H> {
         let remedy = match by {
             Wisher::Client => "unset CUMUX_ISOLATION, or set it to shared",
             Wisher::Default => "set CUMUX_ISOLATION=shared for the program, or change the default (set_default_isolation shared)",
-            Wisher::Administrator | Wisher::Server => "leave it in the shared executor",
+            Wisher::Administrator | Wisher::Server | Wisher::Kernels => "leave it in the shared executor",
         };
         Some(format!("an executor of its own cannot be had: {exclusive}. Set the card to DEFAULT compute mode, or {remedy}"))
     }
@@ -121,6 +121,9 @@ impl<H: Host> Core<H> {
             (Scope::Own { .. }, Home::Own { by: Wisher::Client }) => (Place::Own, "CUMUX_ISOLATION=own".to_owned()),
             (Scope::Own { .. }, Home::Own { by: Wisher::Default }) => (Place::Own, "the daemon's default".to_owned()),
             (Scope::Own { .. }, Home::Own { by: Wisher::Administrator }) => (Place::Own, "moved by the administrator".to_owned()),
+            (Scope::Own { .. }, Home::Own { by: Wisher::Kernels }) => {
+                (Place::Own, "the stack of a kernel of it is unbounded, or it calls through addresses".to_owned())
+            }
             (Scope::Own { .. }, Home::Own { by: Wisher::Server }) => (Place::Own, format!("the shared executor could not take it: {}", session.stays_because)),
             (Scope::Own { .. }, Home::Shared) => (Place::Own, format!("it could not leave yet: {}", session.stays_because)),
             (Scope::Rest, _) if session.stays_because.is_empty() => (Place::Apart, "its kernel does not end".to_owned()),

@@ -123,7 +123,18 @@ impl<H: Host> Core<H> {
             }
         };
         self.clients.next_session = self.clients.next_session.wrapping_add(1).max(1);
-        let about = message::SessionConfig { id, pid, uid, program, window_slot, priority: grant.priority, parts, sms: grant.sms, home: grant.home };
+        let about = message::SessionConfig {
+            id,
+            pid,
+            uid,
+            program,
+            window_slot,
+            priority: grant.priority,
+            parts,
+            sms: grant.sms,
+            home: grant.home,
+            may_run_unbounded: false,
+        };
         let mut session = Session::new(about, files, token);
         session.greeting = Some(connection);
         // The process has the number 0 in NVIDIA's log, its context 1.

@@ -288,6 +288,8 @@ pub(crate) struct Rebuild {
     pub(crate) kept_named: bool,
     /// Executors that have named all sessions that they had.
     pub(crate) named: BTreeSet<u64>,
+    /// Sessions whose kernels are held back, and why: dealt with when all sessions are known.
+    pub(crate) confined: Vec<(u32, String)>,
 }
 
 pub(crate) struct Core<H: Host> {

@@ -27,6 +27,7 @@
 //! keeping     the keeper is started, given what it has to keep, and replaced
 //! executors   executors are started, told of sessions, and take over from one another
 //! own         executors of one session alone
+//! confine     clients with unbounded kernels get executors of their own
 //! moving      a session goes from one executor to another
 //! ending      the way to the end
 //! shares      another share for a client that runs
@@ -50,6 +51,7 @@
 
 mod apart;
 mod clients;
+mod confine;
 mod core;
 mod ending;
 mod event;
@@ -133,6 +135,9 @@ pub struct Limits {
     /// Executors that stand by at most, where faults follow each other quickly; `CUMUX_STANDBYS`.
     /// Each has a context on the card.
     pub standbys: usize,
+    /// Whether clients with unbounded kernels get executors of their own; no with
+    /// `CUMUX_UNBOUNDED_KERNELS=shared`.
+    pub confines: bool,
     /// How long processes may take to come up, and moves and upgrades altogether.
     pub waits: Waits,
     /// How long an executor may live after its connection ended, and processes after they were told
@@ -153,6 +158,7 @@ impl Default for Limits {
             terminate: Duration::from_secs(4),
             heartbeat: Some(Duration::from_secs(5)),
             standbys: 2,
+            confines: true,
             waits: Waits::default(),
             quit: Duration::from_secs(2),
             storm: 5,
@@ -169,7 +175,8 @@ impl Limits {
         let standbys = cumux_environment::number_or_none("CUMUX_STANDBYS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let default = Self::default();
         let (clients, standbys) = (clients.unwrap_or(default.clients), standbys.unwrap_or(default.standbys));
-        Self { clients, standbys, heartbeat: cumux_link::pulse::limit(), waits: Waits::from_environment(), ..default }
+        let confines = std::env::var("CUMUX_UNBOUNDED_KERNELS").as_deref() != Ok("shared");
+        Self { clients, standbys, confines, heartbeat: cumux_link::pulse::limit(), waits: Waits::from_environment(), ..default }
     }
 }
 

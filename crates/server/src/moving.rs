@@ -8,6 +8,7 @@
 //!
 //! Invariant: a session is given to an executor only when no other has it.
 
+use crate::confine::CONFINED;
 use crate::core::{Core, Upgrade};
 use crate::host::Host;
 use crate::session::{Mover, Moving, Seat, Way};
@@ -40,6 +41,10 @@ impl<H: Host> Core<H> {
         let overtaken: Vec<Mover> = session.movers.extract_if(.., |mover| mover.own != own).collect();
         session.movers.push(Mover { request, own, until: Instant::now() + self.limits.waits.one_move(), before });
         session.move_after = None;
+        if !own && session.about.home == CONFINED {
+            // It would be confined again at once.
+            session.about.may_run_unbounded = true;
+        }
         if session.wants_own() != own {
             self.set_home(id, home);
         }
@@ -77,7 +82,7 @@ impl<H: Host> Core<H> {
             let to = if session.wants_own() { self.own_executor(id) } else { self.executors.service.serving() };
             let ready = to.and_then(|to| self.executors.workers.get(&to)).is_some_and(|worker| worker.is_ready());
             let Some(worker) = self.executors.workers.get(&from).filter(|worker| ready && worker.has_keeper() && !worker.is_doomed()) else { continue };
-            let waited_for = !session.movers.is_empty();
+            let waited_for = !session.movers.is_empty() || session.about.home == CONFINED;
             let wait = if waited_for || self.upgrade != Upgrade::No { self.limits.waits.pause } else { BRIEF };
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             worker.send(ToExecutor::Release { session: id, wait_ms, unless_still: !waited_for });

@@ -6,6 +6,7 @@
 //! [`ToExecutor::Release`] for one that is moved, after a death for one whose own executor has
 //! died: then the next one takes over from it as a standby does.
 
+use crate::confine::CONFINED;
 use crate::core::Core;
 use crate::host::{Host, Role};
 use crate::session::Seat;
@@ -121,6 +122,7 @@ impl<H: Host> Core<H> {
         let why = format!("its own executor does not come up ({why})");
         match session.seat {
             _ if session.about.home == Home::Own { by: Wisher::Administrator } => self.give_up_move(id, &why),
+            _ if session.about.home == CONFINED => self.unconfine(id, &why),
             Seat::No if session.greeting.is_some() => self.refuse_greeting(id, result::MPS_SERVER_NOT_READY, &format!("{why}; start the program again")),
             Seat::No => self.not_taken(id, &why),
             // Where it is it goes on.

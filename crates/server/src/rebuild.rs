@@ -53,17 +53,18 @@ impl<H: Host> Core<H> {
             return;
         }
         self.log.line(&format!("Taking over from server {}: waiting for its processes {found:?}", old.server));
-        self.rebuild = Some(Rebuild { until: now + self.limits.waits.rebuild, kept_named: false, named: BTreeSet::new() });
+        self.rebuild = Some(Rebuild { until: now + self.limits.waits.rebuild, kept_named: false, named: BTreeSet::new(), confined: Vec::new() });
     }
 
     /// Whether ordinary service may begin, or go on.
     pub(crate) fn rebuild_step(&mut self, now: Instant) -> bool {
-        let Some(rebuild) = &self.rebuild else { return true };
+        let Some(rebuild) = &mut self.rebuild else { return true };
         let kept = self.keeper.is_gone() || rebuild.kept_named;
         let complete = kept && self.executors.workers.iter().all(|(id, worker)| !worker.is_awaited() && rebuild.named.contains(id));
         if !complete && now < rebuild.until {
             return false;
         }
+        let confined = std::mem::take(&mut rebuild.confined);
         self.rebuild = None;
         let missing: Vec<u32> = self.executors.workers.values().filter(|worker| worker.is_awaited()).map(|worker| worker.pid).collect();
         for worker in self.executors.workers.values_mut().filter(|worker| worker.is_awaited()) {
@@ -88,6 +89,9 @@ impl<H: Host> Core<H> {
         }
         self.note(&format!("Server {} goes on with {} clients", self.pid, self.clients.sessions.len()));
         self.count_clients();
+        for (session, why) in confined {
+            self.confine(session, &why);
+        }
         true
     }
 
@@ -100,11 +104,11 @@ impl<H: Host> Core<H> {
             let (id, note) = (item.session, item.note.clone());
             match (serde_json::from_str::<message::SessionConfig>(&note), item.exactly::<7>()) {
                 (Ok(about), Ok(descriptors)) if about.id == id => {
-                    let home = about.home;
+                    let (home, may_run_unbounded) = (about.home, about.may_run_unbounded);
                     if let Some(session) = self.restore_session(about, descriptors) {
                         session.keeping = Keeping::Kept;
                         // Executors have it as it was when they were told of the session.
-                        session.about.home = home;
+                        (session.about.home, session.about.may_run_unbounded) = (home, may_run_unbounded);
                     }
                 }
                 (Ok(_), _) => self.log.line(&format!("Session {id} in the keeper is not complete; it is passed over")),
@@ -134,7 +138,7 @@ impl<H: Host> Core<H> {
         match (known, seat) {
             (Some(session), Some(seat)) => {
                 session.status.multiprocessors = newest.parts.first().map_or(session.status.multiprocessors, |part| part.multiprocessors);
-                session.about = message::SessionConfig { home: session.about.home, ..newest };
+                session.about = message::SessionConfig { home: session.about.home, may_run_unbounded: session.about.may_run_unbounded, ..newest };
                 session.seat = seat;
             }
             (Some(_), None) => {}

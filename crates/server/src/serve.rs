@@ -175,7 +175,19 @@ impl<H: Host> Core<H> {
                 }
             }
             FromExecutor::Occupied { staying } => self.set_apart(worker, &staying),
-            FromExecutor::Released { error, status, paused_us } => self.released(worker, &error, *status, Duration::from_micros(paused_us)),
+            FromExecutor::Released { error, status, paused_us, lasting } => {
+                let id = status.session;
+                self.released(worker, &error, *status, Duration::from_micros(paused_us));
+                if !error.is_empty() {
+                    self.judge_refusal(id, lasting, &error);
+                }
+            }
+            FromExecutor::Confined { session, why } if self.rebuild.is_some() => {
+                if let Some(rebuild) = &mut self.rebuild {
+                    rebuild.confined.push((session, why));
+                }
+            }
+            FromExecutor::Confined { session, why } if is_active || self.is_apart_with(worker, session) => self.confine(session, &why),
             FromExecutor::Active { resumed, lost, suspects, .. } if self.is_own(worker) => self.own_active(worker, &resumed, lost, &suspects),
             FromExecutor::Active { generation, resumed, lost, suspects } if is_active && generation == self.executors.generation => {
                 self.now_active(worker, resumed, &lost, &suspects);
@@ -206,6 +218,7 @@ impl<H: Host> Core<H> {
             | FromExecutor::Detached { .. }
             | FromExecutor::Active { .. }
             | FromExecutor::Metrics { .. }
+            | FromExecutor::Confined { .. }
             | FromExecutor::ServesEnd { .. } => {}
         }
     }

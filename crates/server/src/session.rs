@@ -219,6 +219,8 @@ pub(crate) struct Session {
     pub(crate) lived: Duration,
     /// Executors of its own that ended before they served, one after the other.
     pub(crate) own_failures: u32,
+    /// Since when an unbounded kernel of it is held back.
+    pub(crate) confined_since: Option<Instant>,
     /// How often the executor could not take it because it had no keeper.
     pub(crate) seat_attempts: u32,
     life: Life,
@@ -255,6 +257,7 @@ impl Session {
             movers: Vec::new(),
             lived: Duration::ZERO,
             own_failures: 0,
+            confined_since: None,
             seat_attempts: 0,
             life: Life::Served,
             status,
@@ -439,6 +442,7 @@ mod tests {
             parts: Vec::new(),
             sms: Vec::new(),
             home: Home::Shared,
+            may_run_unbounded: false,
         };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
         let mut session = Session::new(about, Files::create(client).unwrap(), 1);

@@ -52,6 +52,7 @@ mod handle;
 mod host;
 mod image;
 mod init;
+mod jit;
 mod launch;
 mod library;
 mod limits;

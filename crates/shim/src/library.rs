@@ -13,7 +13,7 @@ use crate::handle::{Kind, Table};
 use crate::image::{self, Given};
 use crate::module::{MODULES, Module};
 use crate::sync::lock;
-use crate::{device, process};
+use crate::{device, jit, process};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use cumux_abi::{CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule};
 use cumux_wire::module::FunctionInfo;
@@ -183,10 +183,12 @@ pub unsafe fn cuLibraryLoadData(
     count: c_uint,
 ) -> Try {
     // Known options only say how long the program keeps the image; it is copied anyway.
-    let _ = (list!(options.cast_const(), count as usize), list!(jit_options.cast_const(), jit_count as usize), jit_values);
+    let _ = (list!(options.cast_const(), count as usize), list!(jit_options.cast_const(), jit_count as usize));
     // SAFETY: the program vouches for its image.
     let image = unsafe { image::given(image)? };
-    load(out, &image)
+    // SAFETY: the program vouches for its options.
+    let limited = jit::limit_registers(image.bytes, unsafe { jit::most_registers(jit_count, jit_options, jit_values)? });
+    load(out, &limited.as_deref().map_or(image, Given::from))
 }
 
 #[expect(clippy::too_many_arguments, reason = "the driver's signature")]

@@ -8,7 +8,7 @@ use crate::ffi::{Try, error, list, name, put};
 use crate::handle::{Kind, Table};
 use crate::log::unsupported;
 use crate::sync::lock;
-use crate::{context, device, process};
+use crate::{context, device, jit, process};
 use core::ffi::{c_char, c_uint, c_void};
 use cumux_abi::{CUdevice_attribute, CUjit_option, CUjitInputType, CUlinkState, CUresult};
 use cumux_fatbin::{Format, Piece, Unlinked, pieces, pieces_of_parts};
@@ -28,6 +28,8 @@ pub struct Link {
     takes_machine_code: bool,
     state: Mutex<State>,
     log: Log,
+    /// `CU_JIT_MAX_REGISTERS`.
+    most_registers: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -86,12 +88,24 @@ fn capability(session: &Connection, ordinal: u32) -> u32 {
 
 // ---- The log of a link
 
+/// A buffer of the program's, its bytes, and where the size of what is written is told; as addresses.
+type Buffer = (usize, usize, usize);
+
 /// Where a program wants to read what was wrong, as it said when it began the link. The values stay
 /// valid until the link is destroyed, says the manual.
 #[derive(Debug)]
 struct Log {
-    /// The buffer, its bytes, and where the size of what is written is told; as addresses.
-    error: Option<(usize, usize, usize)>,
+    error: Option<Buffer>,
+}
+
+/// Replaces what is in a buffer.
+fn fill((buffer, room, size): Buffer, text: &str) -> Try {
+    // SAFETY: the program said that its buffer has that room, and keeps it until the link is
+    // destroyed.
+    unsafe { crate::ffi::fill_text(core::ptr::with_exposed_provenance_mut(buffer), room, text.as_bytes())? };
+    let written = core::ptr::without_provenance_mut(text.len().min(room - 1));
+    put!(core::ptr::with_exposed_provenance_mut::<*mut c_void>(size), written);
+    Ok(())
 }
 
 impl Log {
@@ -101,26 +115,24 @@ impl Log {
         // SAFETY: the caller vouches for the arrays.
         let (options, given) = unsafe { (crate::ffi::array(options, count as usize)?, crate::ffi::array(values.cast_const(), count as usize)?) };
         let find = |wanted: CUjit_option| options.iter().position(|option| *option == wanted);
-        let error = find(CUjit_option::CU_JIT_ERROR_LOG_BUFFER).zip(find(CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES));
-        let error = error.and_then(|(buffer, size)| {
+        let buffer = |buffer: CUjit_option, size: CUjit_option| {
+            let (buffer, size) = find(buffer).zip(find(size))?;
             // The low half of the value is the size, as the manual has it.
             let (at, room) = (given.get(buffer)?.expose_provenance(), given.get(size)?.addr() & 0xFFFF_FFFF);
             (at != 0 && room != 0).then_some((at, room, values.wrapping_add(size).expose_provenance()))
-        });
-        let log = Self { error };
+        };
+        // Nothing is told besides what is wrong.
+        if let Some(info) = buffer(CUjit_option::CU_JIT_INFO_LOG_BUFFER, CUjit_option::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) {
+            fill(info, "")?;
+        }
+        let log = Self { error: buffer(CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) };
         log.write("")?;
         Ok(log)
     }
 
     /// Replaces what is there.
     fn write(&self, text: &str) -> Try {
-        let Some((buffer, room, size)) = self.error else { return Ok(()) };
-        // SAFETY: the program said that its buffer has that room, and keeps it until the link is
-        // destroyed.
-        unsafe { crate::ffi::fill_text(core::ptr::with_exposed_provenance_mut(buffer), room, text.as_bytes())? };
-        let written = core::ptr::without_provenance_mut(text.len().min(room - 1));
-        put!(core::ptr::with_exposed_provenance_mut::<*mut c_void>(size), written);
-        Ok(())
+        self.error.map_or(Ok(()), |buffer| fill(buffer, text))
     }
 }
 
@@ -174,8 +186,11 @@ pub unsafe fn cuLinkCreate_v2(count: c_uint, options: *mut CUjit_option, values:
     let takes_machine_code = !capabilities.is_some_and(|capabilities| capabilities.runs_ptx_alone);
     // SAFETY: the C caller vouches for its options.
     let log = unsafe { Log::new(count, options, values)? };
+    // SAFETY: as above.
+    let most_registers = unsafe { jit::most_registers(count, options, values)? };
     let capability = capability(session, ordinal);
-    let (handle, _) = LINKS.insert(|_| Arc::new(Link { capability, takes_machine_code, state: Mutex::default(), log })).ok_or(error::OUT_OF_MEMORY)?;
+    let (handle, _) =
+        LINKS.insert(|_| Arc::new(Link { capability, takes_machine_code, state: Mutex::default(), log, most_registers })).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, core::ptr::without_provenance_mut(handle as usize));
     Ok(())
 }
@@ -228,7 +243,8 @@ pub unsafe fn cuLinkComplete(state: CUlinkState, out: *mut *mut c_void, bytes: *
         return Err(error::INVALID_VALUE);
     }
     if state.image.is_none() {
-        let mut image = complete(&link, &state).map_err(|refusal| link.refuse(refusal))?;
+        let image = complete(&link, &state).map_err(|refusal| link.refuse(refusal))?;
+        let mut image = jit::limit_registers(&image, link.most_registers).unwrap_or(image);
         // Text ends with a NUL.
         if image.last() != Some(&0) {
             image.push(0);

@@ -8,7 +8,7 @@ use crate::function::{FUNCTIONS, Function, FunctionOrigin};
 use crate::handle::{Kind, Table};
 use crate::image::{self, Given};
 use crate::log::unsupported;
-use crate::{memory, process};
+use crate::{jit, memory, process};
 use core::ffi::{c_char, c_uint, c_void};
 use cumux_abi::{CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, CUresult};
 use cumux_fatbin::Relocatable;
@@ -255,7 +255,7 @@ fn describe(session: &Connection, device: u32, module: u32, image: u64, image_by
 ///
 /// # Safety
 /// The arrays are what a C caller passed to a load call.
-unsafe fn fill_logs(count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void, text: &str) -> Try {
+pub(crate) unsafe fn fill_logs(count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void, text: &str) -> Try {
     if count == 0 || options.is_null() || values.is_null() {
         return Ok(());
     }
@@ -290,6 +290,9 @@ unsafe fn load_ex(out: *mut CUmodule, image: *const c_void, count: c_uint, optio
     }
     // SAFETY: the program vouches for its image.
     let image = unsafe { image::given(image)? };
+    // SAFETY: the program vouches for its options.
+    let limited = jit::limit_registers(image.bytes, unsafe { jit::most_registers(count, options, values)? });
+    let image = limited.as_deref().map_or(image, Given::from);
     let loaded = Module::load(session, context.device, Some(context.id), &image, false);
     let text = loaded.as_ref().err().map_or("", |rejection| rejection.text.as_str());
     // SAFETY: the program vouches for its options.

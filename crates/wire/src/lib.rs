@@ -18,7 +18,7 @@ pub mod share;
 pub mod text;
 
 /// Version of everything in this crate. Raised with every change of a layout or a message.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// CUDA's own numbers that cross process borders, by their names. `cumux_abi` states each once,
 /// from the public header.

@@ -115,6 +115,8 @@ pub enum Wisher {
     Administrator,
     /// The server: the shared executor could not take the session back.
     Server,
+    /// A kernel of the client is unbounded ([`crate::module::Unbounded`]).
+    Kernels,
 }
 
 /// In which executor a client is.
@@ -186,6 +188,10 @@ pub struct SessionConfig {
     /// In which executor it is to be.
     #[serde(default)]
     pub home: Home,
+    /// Its unbounded kernels run beside others: it cannot have an executor of its own, or somebody
+    /// has decided so.
+    #[serde(default)]
+    pub may_run_unbounded: bool,
 }
 
 /// What a session may use of one device.
@@ -587,6 +593,11 @@ pub enum ToExecutor {
         /// True: nobody waits for it. It is paused only where its work is about to end.
         unless_still: bool,
     },
+    /// The session's unbounded kernels run in this executor: see [`FromExecutor::Confined`].
+    Unconfine {
+        /// A [`Session::id`].
+        session: u32,
+    },
     /// A session has these parts from now on; work that begins later runs on them. Answered with
     /// [`FromExecutor::Shared`] by the active executor.
     Share {
@@ -662,6 +673,18 @@ pub enum FromExecutor {
         /// How long it took no records in vain, in microseconds.
         #[serde(default)]
         paused_us: u64,
+        /// True if the reason does not pass.
+        #[serde(default)]
+        lasting: bool,
+    },
+    /// The client has launched an unbounded kernel, which has not begun: records of the session are
+    /// not taken any more until it goes to an executor of its own, or [`ToExecutor::Unconfine`]
+    /// comes.
+    Confined {
+        /// A [`Session::id`].
+        session: u32,
+        /// The kernel and what it does.
+        why: String,
     },
     /// Answer to [`ToExecutor::Activate`]: the takeover is done.
     Active {

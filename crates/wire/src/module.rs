@@ -45,6 +45,31 @@ pub struct FunctionInfo {
     /// are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Why nobody knows what it may touch of the card, as far as its code shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unbounded: Option<Unbounded>,
+}
+
+/// Why a kernel can use more of a card than is known before it runs. On a card such a kernel, when
+/// it goes wrong, ends the work of all who share its context at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unbounded {
+    /// A function calls itself, directly or through others: the stack may end before the calls do.
+    Recursion,
+    /// It calls a function through an address, which may be none of a function.
+    Address,
+}
+
+impl Unbounded {
+    /// What the kernel does, as the end of a sentence.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Unbounded::Recursion => "calls a function that calls itself",
+            Unbounded::Address => "calls functions through addresses",
+        }
+    }
 }
 
 /// One `__device__`, `__constant__` or `__managed__` variable.

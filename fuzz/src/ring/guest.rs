@@ -72,6 +72,7 @@ impl Guest {
             parts: vec![part(0), part(1)],
             sms: Vec::new(),
             home: Home::Shared,
+            may_run_unbounded: false,
         };
         let files = self.files.iter().map(|file| file.try_clone().expect("a descriptor")).collect();
         bench.open(config, files, generation)

@@ -14,7 +14,8 @@ use crate::fault::{Call, CudaError, remedy};
 use crate::quiet::Gate;
 use cumux_abi::CUfunction_attribute as Attribute;
 use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
-use cumux_wire::module::Parameter;
+use cumux_fatbin::calls;
+use cumux_wire::module::{Parameter, Unbounded};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -130,9 +131,14 @@ impl LoadedModule {
             dynamic_shared: Mutex::default(),
         };
         let fail = |error| image_error(error, format!("a kernel of the module cannot be put on the card: {}", driver.describe(error)));
+        let unbounded = calls::find_unbounded(image);
         for handle in driver.functions(module).map_err(fail)? {
             driver.load_function(handle).map_err(fail)?;
-            let info = read_function(driver, handle).map_err(fail)?;
+            let mut info = read_function(driver, handle).map_err(fail)?;
+            info.unbounded = unbounded.get(&info.name).map(|why| match why {
+                calls::Unbounded::Recursion => Unbounded::Recursion,
+                calls::Unbounded::Address => Unbounded::Address,
+            });
             loaded.kernels.push(Kernel {
                 handle,
                 module,
@@ -248,6 +254,7 @@ fn read_function(driver: &Driver, function: Function) -> Call<FunctionInfo> {
         ],
         required_block: [0; 3],
         refused: None,
+        unbounded: None,
     })
 }
 

@@ -71,7 +71,7 @@ impl Block {
         let shared = if launch.dynamic_shared == 0 { kernel.static_shared } else { kernel.dynamic_base() + launch.dynamic_shared };
         self.shared.clear();
         self.shared.resize(shared as usize, 0);
-        let stack = if kernel.calls { launch.stack_bytes } else { 0 };
+        let stack = if kernel.unbounded.is_some() { launch.stack_bytes } else { 0 };
         let local = kernel.local_bytes + stack;
         let threads: u64 = launch.block.iter().map(|n| u64::from(*n)).product();
         let warps = threads.div_ceil(32) as usize;

@@ -94,6 +94,14 @@ impl<'a> Lowerer<'a> {
         if let Some(guard) = instruction.guard {
             self.guard = self.expect_register(guard.register, Class::Predicate)?;
             self.negated = guard.negated;
+            let mut overwritten = false;
+            registers::visit_targets(instruction, &mut |register| overwritten |= register == guard.register);
+            if overwritten {
+                // The instruction may become several, of which a later one still needs the guard.
+                let d = self.new_temporary_p();
+                self.emit_always(Op::Predicate(PredicateOp { how: PredicateHow::Move, d, a: self.guard, b: NO_SLOT }));
+                self.guard = d;
+            }
         }
         Ok(())
     }

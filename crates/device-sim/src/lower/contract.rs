@@ -133,7 +133,7 @@ impl<'a> Search<'a> {
         for i in &body.instructions {
             registers::visit_effects(i, &mut |r| reads[r.index()] += 1, &mut |r| writes[r.index()] += 1);
             if i.guard.is_some() {
-                visit_target(i, &mut |r| writes[r.index()] += 1);
+                registers::visit_targets(i, &mut |r| writes[r.index()] += 1);
             }
         }
         // Parameters are written at the beginning, and results are read at the end.
@@ -214,7 +214,7 @@ impl<'a> Search<'a> {
                     held.remove(&r);
                 });
             }
-            visit_target(i, &mut |r| self.overwritten[r.index()] = self.order);
+            registers::visit_targets(i, &mut |r| self.overwritten[r.index()] = self.order);
             if is_sum(i) {
                 sums.push(n);
             }
@@ -285,15 +285,6 @@ impl<'a> Search<'a> {
     /// True if a move or negation changes more of the product than its sign.
     fn copies_another(&self, i: &Instruction, product: &Product, piece: usize) -> bool {
         product.piece != piece || i.opcode == O::Neg && (product.ty != i.ty(0) || i.has(Word::Ftz) && !product.flush)
-    }
-}
-
-/// Calls `found` with each register that an instruction may overwrite.
-fn visit_target(i: &Instruction, found: &mut impl FnMut(RegId)) {
-    match i.operands.first() {
-        Some(Operand::Call(call)) => call.returns.iter().for_each(|operand| registers::visit_registers(operand, found)),
-        Some(operand) => registers::visit_registers(operand, found),
-        None => {}
     }
 }
 

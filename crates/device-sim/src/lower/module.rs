@@ -3,11 +3,12 @@
 use super::body::{Finished, Lowerer};
 use super::error::{CompileError, Trouble, compile_error};
 use super::plan::{ModulePlan, frame_depth, lay_out_shared, plan_function, reachable_functions};
-use super::{contract, control, instruction};
+use super::{Options, contract, control, instruction};
 use crate::program::code::{Code, Op};
 use crate::program::source::SourceLines;
 use crate::program::{Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
 use cumux_ptx::ast::{FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Pos, StateSpace, SymbolRef};
+use cumux_wire::module::Unbounded;
 use std::collections::HashMap;
 
 /// The module's variables in memory, which of them each declaration is, and the first error.
@@ -87,6 +88,9 @@ fn is_repeatable(instruction: &Instruction) -> bool {
 /// per compute capability*).
 const REGISTERS_OF_A_BLOCK: u32 = 65536;
 
+/// A limit of registers below this is not kept (ptxas: "adjusting per thread register count").
+const LEAST_LIMIT: u32 = 24;
+
 /// A function that has been lowered.
 struct Built {
     code: Code,
@@ -96,7 +100,7 @@ struct Built {
 }
 
 /// Lowers a text.
-pub(super) fn lower(text: &str) -> Result<Program, CompileError> {
+pub(super) fn lower(text: &str, options: Options) -> Result<Program, CompileError> {
     let mut module = cumux_ptx::parse(text).map_err(|errors| {
         let first = errors.diagnostics.first();
         let pos = first.map(|d| d.pos).unwrap_or_default();
@@ -104,12 +108,14 @@ pub(super) fn lower(text: &str) -> Result<Program, CompileError> {
         let told = first.map(|d| d.render(text).trim_start_matches(&format!("{}: ", d.pos)).trim_end().to_owned());
         compile_error(pos, told.unwrap_or_else(|| "not a PTX module".to_owned()))
     })?;
-    contract::contract(&mut module);
-    lower_module(&module)
+    if options.contracts {
+        contract::contract(&mut module);
+    }
+    lower_module(&module, options)
 }
 
 /// Lowers a parsed module.
-fn lower_module(module: &Module) -> Result<Program, CompileError> {
+fn lower_module(module: &Module, options: Options) -> Result<Program, CompileError> {
     let (mut variables, variable_of, trouble) = lay_out_variables(module);
     if let Some(trouble) = trouble {
         return Err(trouble);
@@ -140,7 +146,7 @@ fn lower_module(module: &Module) -> Result<Program, CompileError> {
     let constant_bytes: u64 = program.variables.iter().filter(|v| v.constant).map(|v| v.bytes).sum();
     for (n, function) in module.functions.iter().enumerate() {
         if function.kind == FunctionKind::Entry && function.body.is_some() {
-            program.kernels.push(describe_kernel(&plan, FuncId(n as u32), function, &built, constant_bytes as u32));
+            program.kernels.push(describe_kernel(&plan, FuncId(n as u32), function, &built, constant_bytes as u32, options));
         }
     }
     program.functions = built.into_iter().map(|b| b.code).collect();
@@ -224,7 +230,7 @@ fn locate_trouble(trouble: Trouble, pos: Pos) -> CompileError {
 }
 
 /// What a launch must know of a kernel.
-fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built: &[Built], constant_bytes: u32) -> Kernel {
+fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built: &[Built], constant_bytes: u32, options: Options) -> Kernel {
     let own = &plan.functions[id.index()];
     let reached = reachable_functions(plan, id);
     let each = |f: &FuncId| &built[f.index()];
@@ -238,6 +244,10 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
     let max_threads = directives.reqntid.or(directives.maxntid).map_or(1024, product).clamp(1, 1024);
     // As a compiler would limit them: the largest block must fit into the registers of an SM.
     let most = (REGISTERS_OF_A_BLOCK / max_threads / 8 * 8).clamp(16, 255);
+    // The option is not for kernels that say how many threads they have.
+    let has_bounds = directives.maxntid.is_some() || directives.reqntid.is_some() || directives.minnctapersm.is_some();
+    let told = directives.maxnreg.or(options.most_registers.filter(|_| !has_bounds));
+    let most = told.map_or(most, |told| told.max(LEAST_LIMIT).min(most));
     Kernel {
         name: function.name.to_string(),
         parameters: function.params.iter().map(|p| Parameter { offset: p.offset as u32, bytes: p.size as u32 }).collect(),
@@ -246,7 +256,7 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
         constant_bytes,
         // If the depth is unknown, the launch adds its stack limit.
         local_bytes: known.unwrap_or(own.frame),
-        registers: registers.next_multiple_of(8).clamp(16, most),
+        registers: registers.next_multiple_of(8).max(16).min(most),
         max_threads,
         required_block: directives.reqntid.unwrap_or_default(),
         cluster: directives.reqnctapercluster.unwrap_or_default(),
@@ -254,6 +264,6 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
         refused,
         shared_table: own.shared_table.clone(),
         function: id.0,
-        calls: known.is_none(),
+        unbounded: known.is_none().then(|| if reached.iter().any(|f| plan.functions[f.index()].indirect) { Unbounded::Address } else { Unbounded::Recursion }),
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct FunctionPlan {
     is_kernel: bool,
     /// The functions that it calls by name.
     calls: Vec<FuncId>,
-    indirect: bool,
+    pub indirect: bool,
     /// The functions and module-level variables that it names, calls included.
     names: HashSet<SymbolRef>,
 }

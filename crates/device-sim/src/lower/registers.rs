@@ -71,6 +71,15 @@ pub(super) fn visit_registers(operand: &Operand, found: &mut impl FnMut(RegId)) 
     }
 }
 
+/// Calls `found` with each register that an instruction may overwrite, and with some that it reads.
+pub(super) fn visit_targets(i: &Instruction, found: &mut impl FnMut(RegId)) {
+    match i.operands.first() {
+        Some(Operand::Call(call)) => call.returns.iter().for_each(|operand| visit_registers(operand, found)),
+        Some(operand) => visit_registers(operand, found),
+        None => {}
+    }
+}
+
 /// True if the instruction writes its first operand and does nothing else with it.
 fn writes_first(i: &Instruction) -> bool {
     match i.opcode {

@@ -9,6 +9,7 @@ pub mod window;
 
 use crate::simd::lanes::PerLane64;
 use code::{Code, Inst, Origin};
+use cumux_wire::module::Unbounded;
 use source::SourceLines;
 use std::sync::Arc;
 
@@ -66,8 +67,8 @@ pub struct Kernel {
     pub(crate) shared_table: Vec<u32>,
     /// Index in [`Program::functions`].
     pub(crate) function: u32,
-    /// True if the depth of its calls is unknown.
-    pub(crate) calls: bool,
+    /// Why the depth of its calls is unknown, if it is.
+    pub(crate) unbounded: Option<Unbounded>,
 }
 
 impl Kernel {

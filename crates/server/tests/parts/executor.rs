@@ -141,16 +141,17 @@ impl Executor {
                     let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |held| held.status);
                     (self.generation > 0).then_some(FromExecutor::Detached { status: Box::new(status) })
                 }
+                ToExecutor::Unconfine { .. } => None,
                 // It is asked to let go, and does not.
                 ToExecutor::Release { .. } if mode == "keeps" => None,
                 ToExecutor::Release { session, .. } if mode == "occupied" => {
                     eprintln!("asked to let go of session {session} at {} ms", self.begun.get_or_insert_with(Instant::now).elapsed().as_millis());
                     let status = Box::new(ClientStatus { session, ..ClientStatus::default() });
-                    Some(FromExecutor::Released { error: "its work has not moved".to_owned(), status, paused_us: 15_000 })
+                    Some(FromExecutor::Released { error: "its work has not moved".to_owned(), status, paused_us: 15_000, lasting: false })
                 }
                 ToExecutor::Release { session, .. } => self.sessions.remove(&session).map(|held| {
                     let status = Box::new(held.status);
-                    FromExecutor::Released { error: String::new(), status, paused_us: 0 }
+                    FromExecutor::Released { error: String::new(), status, paused_us: 0, lasting: false }
                 }),
                 ToExecutor::Terminate { session, result } => {
                     if let Some(held) = self.sessions.get(&session) {

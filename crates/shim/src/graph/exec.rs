@@ -10,7 +10,7 @@ use crate::connection::pipe::{Role, TimelineId};
 use crate::ffi::{Try, error, get, put, put_if};
 use crate::handle::{Kind, Table};
 use crate::log::unsupported;
-use crate::memory::of_graphs::{self, Freed};
+use crate::memory::of_graphs;
 use crate::stream::Stream;
 use crate::sync::lock;
 use crate::{callback, context, event, process};
@@ -149,11 +149,8 @@ fn perform(session: &'static Connection, step: &Step, timeline: TimelineId, host
             nothing()
         }
         Work::Free(address) => {
-            if of_graphs::note_freed(*address)? == Freed::Kept {
-                return nothing();
-            }
-            crate::memory::write_allocations().remove(*address);
-            session.push(timeline, &Op::FreeInStream { address: *address })
+            of_graphs::free_in_stream(session, timeline, *address)?;
+            nothing()
         }
         Work::Empty => nothing(),
     }
@@ -180,15 +177,10 @@ fn check_memory(steps: &[Step], changed: &mut HashMap<u64, bool>) -> Try {
     Ok(())
 }
 
-/// Frees what steps have allocated at an earlier launch.
-fn free_memory(steps: &[Step]) {
-    for step in steps {
-        if let Work::Alloc(owned) = &step.work {
-            // Not allocated is just as well.
-            let _ = of_graphs::note_freed(owned.address);
-        }
-        free_memory(&step.inner);
-    }
+/// Addresses of the memory that steps allocate.
+fn allocations(steps: &[Step]) -> Vec<u64> {
+    let own = |step: &Step| if let Work::Alloc(owned) = &step.work { Some(owned.address) } else { None };
+    steps.iter().flat_map(|step| own(step).into_iter().chain(allocations(&step.inner))).collect()
 }
 
 impl Exec {
@@ -208,10 +200,14 @@ impl Exec {
     /// Launches in a stream. Launches of one executable run one after the other.
     fn launch(&self, session: &'static Connection, stream: &Stream) -> Try {
         let steps = lock(&self.steps);
+        let allocated = allocations(&steps);
         if self.flags & AUTO_FREE != 0 {
-            free_memory(&steps);
+            for address in allocated.iter().filter(|address| of_graphs::is_allocated(**address)) {
+                of_graphs::free_in_stream(session, stream.timeline, *address)?;
+            }
         }
         check_memory(&steps, &mut HashMap::new())?;
+        of_graphs::allocate_for_launch(session, &allocated)?;
         let mut tracks = lock(&self.tracks);
         let wanted = steps.iter().map(|step| step.timeline).max().unwrap_or(0);
         if tracks.context != stream.context {

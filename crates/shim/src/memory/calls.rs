@@ -1,7 +1,6 @@
 //! The calls for plain device memory.
 
-use super::of_graphs::{Freed, note_freed};
-use super::{Allocation, Sort, allocate, read_allocations, release, write_allocations};
+use super::{Allocation, Sort, allocate, of_graphs, read_allocations, release, write_allocations};
 use crate::connection::Connection;
 use crate::ffi::{Try, error, put, put_if};
 use crate::{capture, context, pool, process};
@@ -62,8 +61,8 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Try {
     // As the driver: free waits for the work of the context, which may use the memory. Managed
     // memory is gone at once for the host.
     context::drain_by_id(session, known.context)?;
-    if known.sort == Sort::Graph && note_freed(address)? == Freed::Kept {
-        return Ok(());
+    if known.sort == Sort::Graph {
+        return of_graphs::free(session, address);
     }
     let gone = write_allocations().remove(address).ok_or(error::INVALID_VALUE)?;
     release(session, &gone)

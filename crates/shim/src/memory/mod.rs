@@ -188,10 +188,7 @@ pub(crate) fn forget_module(number: u32) {
 pub(crate) fn release(session: &Connection, allocation: &Allocation) -> Try {
     match allocation.sort {
         Sort::Device => session.control(&Op::MemFree { address: allocation.start }),
-        Sort::Graph => {
-            of_graphs::forget(allocation.start);
-            session.control(&Op::MemFree { address: allocation.start })
-        }
+        Sort::Graph => of_graphs::end(session, allocation.start),
         Sort::Pool(pool) => {
             pool::forget(session, pool, allocation.start);
             Ok(())
@@ -224,7 +221,7 @@ pub(crate) fn end_context(session: &'static Connection, context: u64) {
 /// Asks for device memory; what pools keep for later is given up first where there is too little.
 pub(crate) fn request_memory(session: &Connection, op: &Op) -> Try<u64> {
     let answer = match session.call(op) {
-        Err(error::OUT_OF_MEMORY) if pool::forget_cached(session) => {
+        Err(error::OUT_OF_MEMORY) if pool::forget_cached(session) | of_graphs::reclaim(session) => {
             // A free takes effect when everything before it is done.
             session.drain_all()?;
             session.call(op)

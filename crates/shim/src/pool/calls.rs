@@ -4,8 +4,7 @@ use super::{Cached, DEVICE_POOLS, OfDevice, POOLS, Pool};
 use crate::connection::Connection;
 use crate::ffi::{Try, error, forward, get, list, put};
 use crate::log::unsupported;
-use crate::memory::of_graphs::{Freed, note_freed};
-use crate::memory::{self, Allocation, Sort};
+use crate::memory::{self, Allocation, Sort, of_graphs};
 use crate::stream::Stream;
 use crate::sync::lock;
 use crate::{capture, context, device, process};
@@ -52,7 +51,10 @@ fn allocate(session: &'static Connection, out: *mut CUdeviceptr, bytes: usize, p
         put!(out, address);
         return Ok(());
     }
-    let address = pool.take_block(session, stream.timeline, bytes as u64)?;
+    let address = match pool.take_block(session, stream.timeline, bytes as u64) {
+        Err(error::OUT_OF_MEMORY) if of_graphs::reclaim(session) => pool.take_block(session, stream.timeline, bytes as u64)?,
+        other => other?,
+    };
     let (id, sort) = (process::new_number(), Sort::Pool(pool.handle));
     let allocation = Allocation { start: address, bytes: bytes as u64, sort, context: stream.context, device: pool.device, id, sync_memops: false };
     memory::write_allocations().insert(allocation);
@@ -90,8 +92,8 @@ pub unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Try {
     if capture::capture_free(&stream, address)? {
         return Ok(());
     }
-    if known.sort == Sort::Graph && note_freed(address)? == Freed::Kept {
-        return Ok(());
+    if known.sort == Sort::Graph {
+        return of_graphs::free_in_stream(session, stream.timeline, address);
     }
     memory::write_allocations().remove(address).ok_or(error::INVALID_VALUE)?;
     let Sort::Pool(handle) = known.sort else {

@@ -3,7 +3,7 @@
 
 use super::fake;
 use crate::ffi::error;
-use crate::{context, copy, device, event, host, launch, library, memory, module, pointer, set, stream};
+use crate::{context, copy, device, event, host, launch, library, link, memory, module, pointer, set, stream};
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use cumux_abi::{
@@ -331,6 +331,7 @@ fn registered_memory_becomes_shared_keeps_its_contents_and_comes_back() {
 
 #[test]
 fn modules_say_what_is_wrong_and_what_is_inside() {
+    let _alone = fake::alone();
     let context = new_context();
     let mut log = [0_u8; 64];
     // SAFETY: the arguments are this test's own variables and handles.
@@ -344,6 +345,17 @@ fn modules_say_what_is_wrong_and_what_is_inside() {
         assert_eq!(verdict, Err(CUresult::CUDA_ERROR_INVALID_PTX));
         assert!(log.starts_with(b"line 3: unknown instruction\0"));
         assert_eq!(values[1].addr(), 27);
+        // A limit of registers reaches the compiler as a directive.
+        let text = c".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry add(.param .u64 a) { ret; }\n";
+        let (mut limit, mut number) = ([J::CU_JIT_MAX_REGISTERS], [core::ptr::without_provenance_mut(32)]);
+        let mut limited = null_mut();
+        fake::images();
+        module::cuModuleLoadDataEx(&raw mut limited, text.as_ptr().cast(), 1, limit.as_mut_ptr(), number.as_mut_ptr()).unwrap();
+        let (mut library, no_options, no_values) = (null_mut(), null_mut(), null_mut());
+        library::cuLibraryLoadData(&raw mut library, text.as_ptr().cast(), limit.as_mut_ptr(), number.as_mut_ptr(), 1, no_options, no_values, 0).unwrap();
+        for image in fake::images() {
+            assert!(image.contains("(.param .u64 a) \n.maxnreg 32\n{ ret; }"), "{image}");
+        }
         let (module, add, _) = functions();
         let (mut address, mut bytes, mut other) = (0, 0, null_mut());
         module::cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, c"counter".as_ptr()).unwrap();
@@ -357,6 +369,41 @@ fn modules_say_what_is_wrong_and_what_is_inside() {
         assert_eq!(launch::cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, none, each.as_mut_ptr(), null_mut()), Err(error::INVALID_HANDLE));
         assert_eq!(set::cuMemsetD32_v2(address, 5, 16), Err(error::INVALID_VALUE));
         assert_eq!(module::cuModuleLoadData((&raw mut other).cast(), null()), Err(error::INVALID_VALUE));
+    }
+    end(context);
+}
+
+#[test]
+fn a_link_writes_both_of_its_logs_and_keeps_to_its_registers() {
+    let context = new_context();
+    let (mut info, mut wrong) = ([b'x'; 64], [b'x'; 64]);
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        use cumux_abi::{CUjit_option as J, CUjitInputType as Input};
+        let mut options = [
+            J::CU_JIT_INFO_LOG_BUFFER,
+            J::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+            J::CU_JIT_ERROR_LOG_BUFFER,
+            J::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            J::CU_JIT_MAX_REGISTERS,
+        ];
+        let size = |bytes| core::ptr::without_provenance_mut(bytes);
+        let mut values: [*mut c_void; 5] = [info.as_mut_ptr().cast(), size(64), wrong.as_mut_ptr().cast(), size(64), size(40)];
+        let mut state = null_mut();
+        link::cuLinkCreate_v2(5, options.as_mut_ptr(), values.as_mut_ptr(), &raw mut state).unwrap();
+        assert_eq!((info[0], wrong[0], values[1].addr(), values[3].addr()), (0, 0, 0, 0), "nothing to tell yet");
+        let add = |text: &[u8]| {
+            link::cuLinkAddData_v2(state, Input::CU_JIT_INPUT_PTX, text.as_ptr().cast_mut().cast(), text.len(), c"one".as_ptr(), 0, null_mut(), null_mut())
+        };
+        assert!(add(b"nonsense").is_err());
+        assert!(values[3].addr() > 0 && wrong.starts_with(b"error"), "{}", String::from_utf8_lossy(&wrong));
+        add(b".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry add(.param .u64 a) { ret; }\n").unwrap();
+        let (mut image, mut bytes) = (null_mut(), 0);
+        link::cuLinkComplete(state, &raw mut image, &raw mut bytes).unwrap();
+        let text = String::from_utf8_lossy(std::slice::from_raw_parts(image.cast::<u8>(), bytes)).into_owned();
+        assert!(text.contains(".maxnreg 40\n{"), "{text}");
+        assert_eq!((info[0], values[1].addr()), (0, 0));
+        link::cuLinkDestroy(state).unwrap();
     }
     end(context);
 }

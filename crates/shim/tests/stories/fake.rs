@@ -23,6 +23,7 @@ const ARENA: usize = 1 << 30;
 pub(crate) const BROKEN: &str = "broken";
 
 static OPEN: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
+static IMAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEEN: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 
 /// Lets streams pass the gate with this number.
@@ -32,6 +33,11 @@ pub(crate) fn open_gate(number: u64) {
 
 fn is_open(number: u64) -> bool {
     OPEN.lock().unwrap().as_ref().is_some_and(|open| open.contains(&number))
+}
+
+/// Texts of modules loaded since the last call.
+pub(crate) fn images() -> Vec<String> {
+    std::mem::take(&mut IMAGES.lock().unwrap())
 }
 
 /// Records taken since the last call.
@@ -218,6 +224,7 @@ impl Fake {
     fn load(&mut self, record: &Record, image: u64, bytes: u64, info: u64, room: u64) {
         // SAFETY: addresses in the window, which is mapped in this process.
         let text = unsafe { std::slice::from_raw_parts(core::ptr::with_exposed_provenance::<u8>(image as usize), bytes as usize) };
+        IMAGES.lock().unwrap().push(String::from_utf8_lossy(text).into_owned());
         let (result, out) = if text.windows(BROKEN.len()).any(|part| part == BROKEN.as_bytes()) {
             (218, b"line 3: unknown instruction".to_vec())
         } else {

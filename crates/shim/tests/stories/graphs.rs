@@ -415,6 +415,62 @@ fn a_graph_runs_again_after_its_memory_was_freed_outside() {
     end(context);
 }
 
+/// Large memory is the device's again as soon as the program frees it, although the graph is there.
+#[test]
+fn large_memory_of_a_graph_is_there_while_it_is_allocated() {
+    let _alone = fake::alone();
+    let context = new_context();
+    let stream = new_stream(1);
+    let bytes = 3 << 20;
+    let records = || {
+        let named = |op: Op| match op {
+            Op::VmmReserve { bytes, .. } => Some(("reserve", bytes)),
+            Op::VmmCreate { bytes, .. } => Some(("create", bytes)),
+            Op::VmmMap { bytes, .. } => Some(("map", bytes)),
+            Op::VmmAccess { bytes, .. } => Some(("access", bytes)),
+            Op::VmmUnmap { bytes, .. } => Some(("unmap", bytes)),
+            Op::VmmRelease { .. } => Some(("release", 4 << 20)),
+            Op::VmmUnreserve { bytes, .. } => Some(("unreserve", bytes)),
+            _ => None,
+        };
+        let mut free = 0;
+        // SAFETY: our own word. The answer comes after everything before it.
+        unsafe { memory::cuMemGetInfo_v2(&raw mut free, null_mut()).unwrap() };
+        let (names, sizes): (Vec<&str>, Vec<u64>) = fake::seen().into_iter().filter_map(|record| named(record.op)).unzip();
+        assert!(sizes.iter().all(|bytes| *bytes == 4 << 20), "whole pieces: {sizes:?}");
+        names
+    };
+    let mut inside = 0;
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        records();
+        begin(stream);
+        pool::cuMemAllocAsync(&raw mut inside, bytes, stream).unwrap();
+        set::cuMemsetD32Async(inside, 7, bytes / 4, stream).unwrap();
+        let exec = instantiate(end_capture(stream).unwrap());
+        assert_eq!(records(), ["reserve"]);
+        launch_exec(exec, stream);
+        assert_eq!(records(), ["create", "map", "access"]);
+        memory::cuMemFree_v2(inside).unwrap();
+        assert_eq!(records(), ["unmap", "release"]);
+        launch_exec(exec, stream);
+        assert_eq!(records(), ["create", "map", "access"]);
+        // In a stream, the executable keeps it for its next launch.
+        pool::cuMemFreeAsync(inside, stream).unwrap();
+        launch_exec(exec, stream);
+        assert!(records().is_empty());
+        pool::cuMemFreeAsync(inside, stream).unwrap();
+        // The stand-in has 1 GiB: this is more than there is, and what is idle is given up for it.
+        let mut large = 0;
+        assert_eq!(memory::cuMemAlloc_v2(&raw mut large, 2 << 30), Err(error::OUT_OF_MEMORY));
+        assert_eq!(records(), ["unmap", "release"]);
+        launch_exec(exec, stream);
+        graph::cuGraphExecDestroy(exec).unwrap();
+        assert_eq!(records(), ["create", "map", "access"], "the graph is still there");
+    }
+    end(context);
+}
+
 #[test]
 fn a_device_tells_what_its_graphs_hold() {
     let _alone = fake::alone();

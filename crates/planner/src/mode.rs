@@ -1,0 +1,211 @@
+//! The ways of sharing a card, or an instance of it, with what was measured of each.
+//!
+//! Every number has its source beside it. They are one H200's with driver 580.159.04, and are taken
+//! for every card: what has not been compared with other cards is said in docs/planning.md.
+
+use crate::simulate::{Common, Submission, Turns};
+use serde::{Deserialize, Serialize};
+
+/// What of one program may reach another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// A fault of one program may end others.
+    None,
+    /// A fault of one program ends no other.
+    Faults,
+    /// No program takes memory, bandwidth or time from another.
+    Hard,
+}
+
+/// A way in which programs share one machine: a card, or an instance of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// One program has it alone.
+    Exclusive,
+    /// The programs are threads of one process, with a stream each.
+    Streams,
+    /// Processes with contexts of their own, in turn.
+    TimeSliced,
+    /// NVIDIA's Multi-Process Service.
+    Mps,
+    /// cumux: one executor for all.
+    Cumux,
+    /// cumux with `--isolation own`: an executor for each.
+    CumuxOwn,
+}
+
+/// How long a busy context keeps the card while others wait. From faults-h200, section 3: four
+/// processes of 20 µs kernels beside an endless one do 11.0 instead of 28.4 thousand kernels a
+/// second, so the endless one has 2.23 ms of each round, its switch among them; launch and wait
+/// beside it takes 2.4 ms, which is slice, two switches and the launch itself.
+pub const SLICE_NS: f64 = 2_100_000.0;
+/// From one context to another that has work. From benches/results/h200.json, native "W2 n=8 N=1"
+/// and "N=4" and "W1 n=8": a round of eight takes 1,087, 1,127 and 2,804 µs, the work itself 1.7 µs
+/// a kernel of W2.
+pub const SWITCH_NS: f64 = 134_000.0;
+/// Clients whose work NVIDIA's MPS has on the card at a time. From h200.json, MPS "W1 n=32": as
+/// many kernels a second as 16 clients, although a third of the card is free.
+pub const MPS_AT_A_TIME: usize = 16;
+/// How long these keep the card while others wait: p99 of the same row, 8.27 ms.
+pub const MPS_TURN_NS: f64 = 8_200_000.0;
+/// Kernels of MPS clients pass one after the other: MPS "W2 n=8", N = 4, 16 and 100: 1.05 to 1.08
+/// million a second.
+const MPS_KERNEL_NS: f64 = 920.0;
+
+/// MiB of an idle context (h200.txt, "MiB of the card per idle client", native).
+pub const CONTEXT_MIB: u32 = 526;
+/// MiB of an idle client of NVIDIA's MPS (the same line).
+const MPS_CLIENT_MIB: u32 = 519;
+/// MiB of an idle client of cumux (the same line).
+const CUMUX_CLIENT_MIB: u32 = 2;
+/// Clients of one MPS server (NVIDIA's document, "MPS client limits").
+const MPS_CLIENTS: u32 = 60;
+/// Clients of one executor of cumux: its windows (ARCHITECTURE.md, "Addresses").
+const CUMUX_CLIENTS: u32 = 512;
+
+/// As a process alone launches: h200.txt, "ns of CPU per launch" (2,602), and "W2 n=1 N=1" for the
+/// rest of 7.6 µs.
+const NATIVE: Submission = Submission { launch_ns: 2600.0, start_ns: 2200.0, notify_ns: 1500.0, between_ns: 400.0, common: None };
+
+impl Mode {
+    /// The ways in which several programs can share.
+    pub const SHARED: [Mode; 5] = [Mode::Cumux, Mode::CumuxOwn, Mode::Mps, Mode::TimeSliced, Mode::Streams];
+
+    /// As the JSON and tests name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "exclusive",
+            Mode::Streams => "streams",
+            Mode::TimeSliced => "time_sliced",
+            Mode::Mps => "mps",
+            Mode::Cumux => "cumux",
+            Mode::CumuxOwn => "cumux_own",
+        }
+    }
+
+    /// As people name it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "one program a card",
+            Mode::Streams => "streams of one process",
+            Mode::TimeSliced => "time-slicing",
+            Mode::Mps => "NVIDIA MPS",
+            Mode::Cumux => "cumux",
+            Mode::CumuxOwn => "cumux, own executors",
+        }
+    }
+
+    /// The context of client number `client`.
+    #[must_use]
+    pub fn context(self, client: usize) -> usize {
+        match self {
+            Mode::Exclusive | Mode::Streams | Mode::Cumux => 0,
+            Mode::TimeSliced | Mode::CumuxOwn => client,
+            Mode::Mps => client / MPS_AT_A_TIME,
+        }
+    }
+
+    /// How its contexts take turns.
+    #[must_use]
+    pub fn turns(self) -> Turns {
+        let slice_ns = if self == Mode::Mps { MPS_TURN_NS } else { SLICE_NS };
+        Turns { slice_ns, switch_ns: SWITCH_NS }
+    }
+
+    /// How its launches get to the card.
+    #[must_use]
+    pub fn submission(self) -> Submission {
+        match self {
+            Mode::Exclusive | Mode::TimeSliced => NATIVE,
+            // The driver's lock: threads of one process launch one after the other.
+            Mode::Streams => Submission { start_ns: 100.0, common: Some(Common { chain_ns: 0.0, kernel_ns: 2100.0, longest: 1 }), ..NATIVE },
+            // h200.txt, "ns of CPU per launch" (2,850).
+            Mode::Mps => {
+                let common = Some(Common { chain_ns: 0.0, kernel_ns: MPS_KERNEL_NS, longest: 1 });
+                Submission { launch_ns: 2850.0, start_ns: 1000.0, common, ..NATIVE }
+            }
+            // h200.txt: 455 ns of CPU a launch; "W2 n=8", N = 1 and 100: 2.1 and 0.39 µs a kernel,
+            // of chains of up to 48 (one-context-h200, E4); "W2 n=1 N=1": 9 µs.
+            Mode::Cumux | Mode::CumuxOwn => {
+                let common = Some(Common { chain_ns: 1750.0, kernel_ns: 350.0, longest: 48 });
+                Submission { launch_ns: 455.0, start_ns: 2200.0, notify_ns: 2200.0, between_ns: 400.0, common }
+            }
+        }
+    }
+
+    /// Memory that it takes of the machine besides what programs ask for.
+    #[must_use]
+    pub fn overhead_mib(self, clients: u32) -> u64 {
+        let clients = u64::from(clients);
+        match self {
+            Mode::Exclusive | Mode::TimeSliced | Mode::CumuxOwn => clients * u64::from(CONTEXT_MIB),
+            Mode::Streams => u64::from(CONTEXT_MIB),
+            Mode::Mps => clients * u64::from(MPS_CLIENT_MIB),
+            // The executor's context and that of its standby.
+            Mode::Cumux => 2 * u64::from(CONTEXT_MIB) + clients * u64::from(CUMUX_CLIENT_MIB),
+        }
+    }
+
+    /// Most programs on one machine.
+    #[must_use]
+    pub fn most_clients(self) -> u32 {
+        match self {
+            Mode::Exclusive => 1,
+            Mode::Mps => MPS_CLIENTS,
+            Mode::Streams => crate::profile::MOST_STREAMS,
+            Mode::TimeSliced | Mode::Cumux | Mode::CumuxOwn => CUMUX_CLIENTS,
+        }
+    }
+
+    /// What it keeps apart when several share.
+    #[must_use]
+    pub fn isolation(self) -> Isolation {
+        match self {
+            Mode::Exclusive => Isolation::Hard,
+            Mode::TimeSliced | Mode::Cumux | Mode::CumuxOwn => Isolation::Faults,
+            Mode::Mps | Mode::Streams => Isolation::None,
+        }
+    }
+
+    /// What a fault of one program takes down.
+    #[must_use]
+    pub fn fault(self) -> &'static str {
+        match self {
+            Mode::Exclusive | Mode::TimeSliced | Mode::CumuxOwn => "the faulting program",
+            Mode::Streams => "all: they are one process",
+            Mode::Mps => "all clients of the server",
+            Mode::Cumux => "the faulting program; the others pause (0.1 to 0.6 s on a real card)",
+        }
+    }
+
+    /// What must be restarted to change it.
+    #[must_use]
+    pub fn change(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "the program that moves",
+            Mode::Streams => "the process, so all",
+            Mode::TimeSliced => "nothing on the machine; under Kubernetes the device plugin",
+            Mode::Mps => "a client, to change its percentage or memory limit",
+            Mode::Cumux | Mode::CumuxOwn => "nothing: set-share and move act on running programs",
+        }
+    }
+
+    /// What breaks where it was the wrong choice.
+    #[must_use]
+    pub fn breaks(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "most of each card stays idle",
+            Mode::Streams => "the programs must become one; one fault or leak is everybody's",
+            Mode::TimeSliced => "one program works at a time: every request waits for the turns of the others, and each context takes half a gigabyte",
+            Mode::Mps => "one fault ends every program of the server, and no memory is limited unless a limit is set for each client",
+            Mode::Cumux => {
+                "on a real card a stray write can reach another program's memory, and a stack overflow or a jump to wrong code can end those with kernels on the card"
+            }
+            Mode::CumuxOwn => "programs share by time as without it, and each executor takes half a gigabyte",
+        }
+    }
+}

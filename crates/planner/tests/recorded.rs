@@ -1,0 +1,113 @@
+//! The simulation beside what was measured on one H200 (benches/results/h200.json): kernels of 20
+//! µs and tiny ones, alone, by time-slicing, through NVIDIA's MPS and through cumux.
+//!
+//! The parameters of `mode` come from this very table, so this shows that the model can say what
+//! was measured, not that it predicts other programs.
+
+use cumux_planner::card;
+use cumux_planner::mode::Mode;
+use cumux_planner::profile::by_hand::facts;
+use cumux_planner::profile::{Duration, FORMAT, Kernel, MemoryAt, Profile, Step, VERSION};
+use cumux_planner::simulate::{Arrival, Effort, Load, run};
+use cumux_planner::work::{Machine, Work};
+
+/// `clients N BLOCKS THREADS NS BATCH`: batches of one kernel, each followed by a wait.
+fn program(blocks: u32, threads: u32, ns: f64, batch: u64) -> Profile {
+    let kernel = Kernel {
+        name: "spin".to_owned(),
+        count: batch,
+        blocks,
+        threads,
+        registers: 16,
+        shared: 0,
+        duration: Duration { mean_ns: ns, p99_ns: ns },
+        traffic: Some(0),
+        // It looks at the clock: neighbours do not slow it down.
+        issue: Some(0.0),
+    };
+    Profile {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        program: "clients".to_owned(),
+        recorded: None,
+        card: facts(card::find("h200").unwrap()),
+        kernels: vec![kernel],
+        copies: Vec::new(),
+        request: vec![Step::Repeat { times: batch, steps: vec![Step::Launch { kernel: 0, stream: 0, gap_ns: 0 }] }, Step::Wait { stream: None, gap_ns: 0 }],
+        requests: 1,
+        memory: vec![MemoryAt { at_ns: 0, bytes: 64 << 20 }],
+    }
+}
+
+/// Kernels a second.
+fn rate(profile: &Profile, batch: u64, mode: Mode, clients: usize) -> f64 {
+    let machine = Machine::whole(card::find("h200").unwrap());
+    let work = Work::on(profile, &machine).unwrap();
+    let loads: Vec<Load<'_>> =
+        (0..clients).map(|client| Load { work: &work, arrival: Arrival::Closed, context: mode.context(client), cap: machine.multiprocessors }).collect();
+    let outcome = run(&machine, &loads, mode.turns(), mode.submission(), Effort { requests: 200, events: 3_000_000 });
+    assert!(!outcome.cut, "{mode:?} with {clients} clients ran out of events");
+    outcome.clients.iter().map(|client| client.throughput).sum::<f64>() * batch as f64
+}
+
+#[test]
+fn the_model_says_what_was_measured() {
+    let long = |clients| (program(16, 256, 21_200.0, 10), 10, clients);
+    let tiny = |batch, clients| (program(1, 32, 1300.0, batch), batch, clients);
+    let rows = [
+        (Mode::TimeSliced, long(1), 44_915.0),
+        (Mode::TimeSliced, long(8), 28_564.0),
+        (Mode::TimeSliced, long(16), 28_563.0),
+        (Mode::TimeSliced, tiny(1, 1), 125_625.0),
+        (Mode::TimeSliced, tiny(16, 1), 326_344.0),
+        (Mode::TimeSliced, tiny(100, 1), 366_375.0),
+        (Mode::TimeSliced, tiny(1, 8), 7364.0),
+        (Mode::TimeSliced, tiny(4, 8), 28_400.0),
+        (Mode::TimeSliced, tiny(16, 8), 99_409.0),
+        (Mode::TimeSliced, tiny(100, 8), 329_648.0),
+        (Mode::Mps, long(8), 321_982.0),
+        (Mode::Mps, long(16), 618_412.0),
+        (Mode::Mps, long(32), 621_907.0),
+        (Mode::Mps, tiny(1, 8), 868_072.0),
+        (Mode::Mps, tiny(4, 8), 1_083_124.0),
+        (Mode::Mps, tiny(100, 8), 1_046_650.0),
+        (Mode::Cumux, long(8), 341_233.0),
+        (Mode::Cumux, long(16), 635_422.0),
+        (Mode::Cumux, tiny(1, 1), 111_468.0),
+        (Mode::Cumux, tiny(100, 1), 734_765.0),
+        (Mode::Cumux, tiny(1, 8), 472_295.0),
+        (Mode::Cumux, tiny(4, 8), 1_104_132.0),
+        (Mode::Cumux, tiny(16, 8), 1_810_525.0),
+        (Mode::Cumux, tiny(100, 8), 2_586_801.0),
+    ];
+    let mut errors = Vec::new();
+    for (mode, (profile, batch, clients), measured) in rows {
+        let predicted = rate(&profile, batch, mode, clients);
+        let error = predicted / measured - 1.0;
+        println!("{mode:?} {clients} clients, batches of {batch}: {predicted:.0}, measured {measured:.0}, {:+.0} %", 100.0 * error);
+        errors.push(error.abs());
+    }
+    errors.sort_by(f64::total_cmp);
+    let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
+    println!("median {:.1} %, worst {:.1} %", 100.0 * median, 100.0 * worst);
+    assert!(median < 0.15 && worst < 0.35, "median {median}, worst {worst}");
+}
+
+/// Four processes beside an endless kernel in a fifth: faults-h200, section 3.
+#[test]
+fn a_busy_neighbour_takes_its_slices() {
+    let machine = Machine::whole(card::find("h200").unwrap());
+    let busy = Work::on(&program(132, 256, 50e6, 1), &machine).unwrap();
+    let victim = Work::on(&program(1, 32, 1300.0, 1), &machine).unwrap();
+    let load = |work, context, arrival| Load { work, arrival, context, cap: 132 };
+    let effort = Effort { requests: 50, events: 1_000_000 };
+    let outcome = run(
+        &machine,
+        &[load(&victim, 0, Arrival::Closed), load(&busy, 1, Arrival::Rate(1e4))],
+        Mode::TimeSliced.turns(),
+        Mode::TimeSliced.submission(),
+        effort,
+    );
+    let wait = outcome.clients[0].latencies[outcome.clients[0].latencies.len() / 2];
+    assert!((2.2e6..2.6e6).contains(&wait), "launch and wait takes {wait} ns; measured were 2.4 ms");
+}

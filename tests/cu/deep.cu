@@ -1,0 +1,61 @@
+// Kernels whose stack is unbounded: one calls itself, one calls through an address. After "ready"
+// each line on the standard input is an order:
+//   plain        a kernel without calls
+//   deep N       a kernel that calls itself N times
+//   address I    a kernel that calls through an address: 0 and 1 are functions, 2 is none
+// Answers with the result ("plain right", "deep 100 right") or the name of the error.
+#include "../../examples/example.cuh"
+
+#include <cstring>
+#include <string>
+
+typedef unsigned (*Step)(unsigned);
+
+static __device__ __noinline__ unsigned twice(unsigned x) { return 2 * x + 1; }
+static __device__ __noinline__ unsigned thrice(unsigned x) { return 3 * x + 1; }
+
+// The third is data.
+__device__ Step steps[3] = {twice, thrice, (Step)0x10};
+
+static __device__ __noinline__ unsigned sum(unsigned n) {
+    volatile unsigned here[16];
+    here[n & 15] = n;
+    return n == 0 ? 0 : sum(n - 1) + here[n & 15];
+}
+
+__global__ void plain(unsigned *out, unsigned n) { *out = n + 7; }
+
+__global__ void deep(unsigned *out, unsigned n) { *out = sum(n); }
+
+__global__ void through_address(unsigned *out, unsigned which) { *out = steps[which](20); }
+
+int main() {
+    unsigned *out;
+    CHECK(cudaDeviceSetLimit(cudaLimitStackSize, 32 << 10));
+    CHECK(cudaMalloc(&out, sizeof *out));
+    CHECK(cudaMemset(out, 0, sizeof *out));
+    std::puts("ready");
+    std::fflush(stdout);
+    char order[32];
+    unsigned n = 0;
+    while (std::scanf("%31s", order) == 1) {
+        unsigned expected = 0;
+        if (!std::strcmp(order, "plain")) {
+            plain<<<1, 1>>>(out, n = 5);
+            expected = 12;
+        } else if (std::scanf("%u", &n) == 1 && !std::strcmp(order, "deep")) {
+            deep<<<1, 1>>>(out, n);
+            expected = n * (n + 1) / 2;
+        } else {
+            through_address<<<1, 1>>>(out, n);
+            expected = n == 0 ? 41 : 61;
+        }
+        unsigned found = 0;
+        cudaError_t error = cudaGetLastError();
+        if (error == cudaSuccess) error = cudaMemcpy(&found, out, sizeof found, cudaMemcpyDeviceToHost);
+        std::string what = std::string(order) + (!std::strcmp(order, "plain") ? "" : " " + std::to_string(n));
+        std::printf("%s %s\n", what.c_str(), error != cudaSuccess ? cudaGetErrorName(error) : found == expected ? "right" : "WRONG");
+        std::fflush(stdout);
+    }
+    return 0;
+}
