@@ -243,7 +243,7 @@ impl Round {
         let idle = node.test_client("idle").start();
         idle.wait_for_line("ready");
         let mut culprit = (plan.event == Event::Fault).then(|| {
-            let culprit = node.test_client("faulty").args(&[if plan.seed % 2 == 0 { "store" } else { "trap" }]).start();
+            let culprit = node.test_client("faulty").args(&[if plan.seed.is_multiple_of(2) { "store" } else { "trap" }]).start();
             culprit.wait_for_line("ready");
             culprit
         });

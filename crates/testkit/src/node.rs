@@ -253,7 +253,7 @@ impl Node {
     /// past its first round: one half does always the same, the other half a bit of everything.
     #[must_use]
     pub fn workers(&self, rounds: u32, count: u32) -> Vec<Client<'_>> {
-        let name = |seed: u32| if seed % 2 == 0 { "busy" } else { "mixed" };
+        let name = |seed: u32| if seed.is_multiple_of(2) { "busy" } else { "mixed" };
         let start = |seed: u32| self.test_client(name(seed)).args(&[&rounds.to_string(), &seed.to_string()]).start();
         let clients: Vec<Client<'_>> = (0..count).map(start).collect();
         clients.iter().for_each(|client| client.wait_for_line("ready"));
