@@ -89,9 +89,14 @@ def linked_modules():
     np.testing.assert_array_equal(cp.asnumpy(x), [i * (3 + i % 2) for i in range(32)])
 
 
-def sorting_and_scans():
+def scans():
     a = np.random.default_rng(5).permutation(1000).astype(np.int32)
     np.testing.assert_array_equal(cp.asnumpy(cp.cumsum(cp.asarray(a))), np.cumsum(a))
+    np.testing.assert_array_equal(cp.asnumpy(cp.nonzero(cp.asarray(a % 3))[0]), np.nonzero(a % 3)[0])
+
+
+def sorting():
+    a = np.random.default_rng(5).permutation(1000).astype(np.int32)
     np.testing.assert_array_equal(cp.asnumpy(cp.sort(cp.asarray(a))), np.sort(a))
 
 
@@ -99,8 +104,11 @@ def random():
     cp.random.seed(7)
     x = cp.random.random(10_000)
     assert 0.45 < float(x.mean()) < 0.55
+
+
+def random_generator():
     y = cp.random.default_rng(3).standard_normal(10_000)
-    assert abs(float(y.mean())) < 0.1
+    assert abs(float(y.mean())) < 0.1 and 0.9 < float(y.std()) < 1.1, "the numbers are not random: its kernel has not run"
 
 
 def indexing():
@@ -111,7 +119,7 @@ def indexing():
     np.testing.assert_array_equal(cp.asnumpy(x.T[::2, 3]), a.T[::2, 3])
 
 
-TRIED = [elementwise, fused, reduction, raw_kernel, raw_module, linked_modules, sorting_and_scans, random, indexing]
+TRIED = [elementwise, fused, reduction, raw_kernel, raw_module, linked_modules, scans, sorting, random, random_generator, indexing]
 
 if __name__ == "__main__":
     wanted = sys.argv[1:]
@@ -124,4 +132,4 @@ if __name__ == "__main__":
         except Exception as error:
             if wanted:
                 traceback.print_exc()
-            print(f"{one.__name__}: {type(error).__name__}: {' '.join(str(error).split())[:200]}", flush=True)
+            print(f"{one.__name__}: {type(error).__name__}: {' '.join(str(error).split())[:120]}", flush=True)

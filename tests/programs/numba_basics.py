@@ -198,4 +198,4 @@ if __name__ == "__main__":
         except Exception as error:
             if wanted:
                 traceback.print_exc()
-            print(f"{one.__name__}: {type(error).__name__}: {' '.join(str(error).split())[:200]}", flush=True)
+            print(f"{one.__name__}: {type(error).__name__}: {' '.join(str(error).split())[:120]}", flush=True)

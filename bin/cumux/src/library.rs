@@ -113,7 +113,8 @@ pub fn path_with(folder: &Path) -> OsString {
 }
 
 /// What a program needs in its environment for the compilers that it uses while it runs. On
-/// software GPUs they have to make PTX; elsewhere nothing of ours stays in the environment, though the program that starts this one may have run on a software GPU.
+/// software GPUs they have to make PTX; elsewhere nothing of ours stays in the environment, though
+/// the program that starts this one may have run on a software GPU.
 pub fn compilers_environment(folder: &Path, software: bool) -> Vec<(&'static str, OsString)> {
     let file = folder.join(COMPILERS);
     let mut list: Vec<OsString> = preloaded(std::env::var_os(PRELOAD).as_deref());

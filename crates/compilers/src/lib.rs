@@ -7,7 +7,7 @@
 //! as well.
 //!
 //! # How a program comes here
-//! - Linked with `libnvrtc` or `libnvJitLink`: this library defines the names, too, and comes first.
+//! - Linked with `libnvrtc` or `libnvJitLink`: this library defines the names, too, and is first.
 //! - Through `dlopen` and `dlsym`: `dlsym` is defined here. It looks at the first letters of the
 //!   name, and hands everything else on by a jump, so that the real one sees its real caller
 //!   (`RTLD_NEXT` depends on it).

@@ -1,7 +1,7 @@
 //! The linker interface: images are collected and joined into one that `cuModuleLoadData` takes.
 //!
-//! What is joined is PTX (`cumux_fatbin::link`), and the result is PTX, which every device takes. One
-//! image alone may also be machine code: it stays as it is.
+//! What is joined is PTX (`cumux_fatbin::link`), and the result is PTX, which every device takes.
+//! One image alone may also be machine code: it stays as it is.
 
 use crate::connection::Connection;
 use crate::ffi::{Try, error, list, name, put};
