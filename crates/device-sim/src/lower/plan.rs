@@ -123,14 +123,11 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
     };
     for (n, variable) in body.variables.iter().enumerate() {
         let n = n as u32;
-        match variable.space {
-            StateSpace::Local => {
-                at = at.next_multiple_of(variable.align.max(1));
-                plan.locals.insert(n, at);
-                let end = u64::from(at) + variable.size;
-                at = u32::try_from(end).ok().filter(|end| *end < 1 << 28).ok_or_else(|| compile_error(variable.pos, "too much local memory"))?;
-            }
-            _ => {}
+        if variable.space == StateSpace::Local {
+            at = at.next_multiple_of(variable.align.max(1));
+            plan.locals.insert(n, at);
+            let end = u64::from(at) + variable.size;
+            at = u32::try_from(end).ok().filter(|end| *end < 1 << 28).ok_or_else(|| compile_error(variable.pos, "too much local memory"))?;
         }
     }
     plan.frame = at.next_multiple_of(16);

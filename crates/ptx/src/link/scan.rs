@@ -261,7 +261,7 @@ impl<'s> Scanner<'s> {
         if self.is_at(Tok::OpenParen) {
             self.skip_brackets();
         }
-        let mut heads = Vec::from([head..self.end]);
+        let mut heads: Vec<Range<usize>> = std::iter::once(head..self.end).collect();
         while !matches!(self.tokens.peek().kind, Tok::OpenBrace | Tok::Semicolon | Tok::End) {
             let token = self.bump();
             if token.text == ".noreturn" {
@@ -278,7 +278,7 @@ impl<'s> Scanner<'s> {
         } else {
             self.bump();
         }
-        let text = Vec::from([start..self.end]);
+        let text: Vec<Range<usize>> = std::iter::once(start..self.end).collect();
         self.part.items.push(Item { kind, name: name.text, linkage, defines, text, head: heads, shared: false });
     }
 
