@@ -7,8 +7,8 @@
 //! Loading takes turns with pauses of the same length, because the card is busy with clients. Where
 //! the card has no memory left, it rests for longer and longer, and tries again.
 //!
-//! After the takeover what was loaded stays for clients that come later: those that another executor
-//! still has, and that are to move here.
+//! After the takeover what was loaded stays for clients that come later: those that another
+//! executor still has, and that are to move here.
 
 use crate::background::Restored;
 use crate::files::Files;
