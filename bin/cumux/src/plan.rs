@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_example_has_the_answer_of_the_documentation() {
-        let document = include_str!("../../../docs/forty-small-models.md");
+        let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/forty-small-models.md")).unwrap();
         let blocks: Vec<&str> = document.split("```\n").skip(1).step_by(2).collect();
         let command = words(blocks[0].trim());
         assert_eq!(command[..2], ["cumux", "plan"]);
