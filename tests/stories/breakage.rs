@@ -131,10 +131,9 @@ fn with_two_standbys_two_faults_in_a_row_meet_a_ready_one_each() {
     let culprits = [(faulty(&node, "store"), "cudaErrorIllegalAddress"), (faulty(&node, "trap"), "cudaErrorLaunchFailure")];
     let clients = node.workers(40, 2);
     let ready = node.wait_for("two that stand by", |node| Some(ready_executors(node)).filter(|executors| executors.len() >= 3));
-    let mut takeovers = node.server().takeovers;
-    for (culprit, error) in culprits {
+    let before = node.server().takeovers;
+    for (takeovers, (culprit, error)) in (before + 1..).zip(culprits) {
         expect_fault(culprit, error);
-        takeovers += 1;
         let after = node.wait_for("the takeover", |node| node.servers().into_iter().find(|server| server.state == "ACTIVE" && server.takeovers == takeovers));
         assert!(ready.contains(&after.executor), "it had been ready before the first fault: {} of {ready:?}", after.executor);
     }

@@ -25,8 +25,8 @@ fn status(node: &Node, client: &Client<'_>) -> ClientStatus {
     node.client_status(client.pid()).expect("a client")
 }
 
-/// Its other kernels run with everybody else's; from the first one on that is unbounded it is alone.
-/// Nobody else notices.
+/// Its other kernels run with everybody else's; from the first one on that is unbounded it is
+/// alone. Nobody else notices.
 #[test]
 fn an_unbounded_kernel_begins_in_an_executor_of_its_own() {
     let expected = Node::workers_alone(30, 4);

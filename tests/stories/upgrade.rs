@@ -105,8 +105,8 @@ fn a_client_whose_kernel_does_not_end_stays_and_leaves_later() {
     idle.expect_ok();
 }
 
-/// As the story before, for a client in an executor of its own: also the next server knows that this
-/// is one of the program before.
+/// As the story before, for a client in an executor of its own: also the next server knows that
+/// this is one of the program before.
 #[test]
 fn a_client_with_an_executor_of_its_own_leaves_the_old_one_later() {
     let node = Node::with().env("CUMUX_UPGRADE_WAIT_MS", "1500").start();

@@ -30,8 +30,8 @@ pub fn for_ptx(options: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
 
 /// The compute capability that a link is for: 90 for `-arch=sm_90`. `None` for a virtual one.
 pub fn capability(options: &[Vec<u8>]) -> Option<u32> {
-    let values = options.iter().map(|option| split(option)).filter(|(name, _)| is_architecture(name)).filter_map(|(_, value)| value);
-    let number = values.last()?.strip_prefix(b"sm_")?;
+    let mut values = options.iter().map(|option| split(option)).filter(|(name, _)| is_architecture(name)).filter_map(|(_, value)| value);
+    let number = values.next_back()?.strip_prefix(b"sm_")?;
     let digits = number.iter().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&number[..digits]).ok()?.parse().ok()
 }

@@ -22,8 +22,8 @@ const MAX_CACHED_PROGRAMS: usize = 128;
 /// A program, or why it cannot be compiled; empty while a client compiles it.
 type Compiled = Arc<OnceLock<Result<Arc<Program>, CompileError>>>;
 
-/// Programs by the hash of their text and options, with the time of their last use (a counter). If two clients
-/// load one text at the same time, one of them compiles it.
+/// Programs by the hash of their text and options, with the time of their last use (a counter). If
+/// two clients load one text at the same time, one of them compiles it.
 type Programs = HashMap<[u8; 32], (Compiled, u64)>;
 
 static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);

@@ -245,8 +245,8 @@ impl Shared {
         self.images.lock().retain_used(wanted);
     }
 
-    /// The bytes of an image that was stored for one of these sessions, here or by another executor;
-    /// `None` if nobody has it, or it has more than `most` bytes.
+    /// The bytes of an image that was stored for one of these sessions, here or by another
+    /// executor; `None` if nobody has it, or it has more than `most` bytes.
     ///
     /// # Errors
     /// When the keeper does not answer, or the image cannot be read.

@@ -7,9 +7,9 @@
 //!
 //! Calls are read from three places, as measured with nvcc 13.0 for compute capability 9.0:
 //!
-//! - The instructions of a section (of 16 bytes, since compute capability 7.0). Functions that the compiler has not put into sections of their
-//!   own lie behind their kernel, once for each kernel; a call of one is relative (opcode 0x944),
-//!   through an address it is 0x344.
+//! - The instructions of a section (of 16 bytes, since compute capability 7.0). Functions that the
+//!   compiler has not put into sections of their own lie behind their kernel, once for each kernel;
+//!   a call of one is relative (opcode 0x944), through an address it is 0x344.
 //! - The first part of `.nv.callgraph`: pairs of symbols, caller and callee. It has the calls
 //!   between sections (debug code, relocatable code).
 //! - The third part: the functions that call through an address.
@@ -147,8 +147,8 @@ impl Calls {
             open.insert(*caller, callees.len());
             callees.iter().for_each(|callee| callers.entry(*callee).or_default().push(*caller));
         }
-        // Functions all of whose callees end are taken away until none is left: what stays reaches a
-        // circle.
+        // Functions all of whose callees end are taken away until none is left: what stays reaches
+        // a circle.
         let mut ending: Vec<Function> = callers.keys().filter(|function| !open.contains_key(function)).copied().collect();
         while let Some(function) = ending.pop() {
             for caller in callers.get(&function).into_iter().flatten() {
@@ -174,8 +174,8 @@ impl Calls {
 }
 
 /// The distance in a relative call, in bytes from the next instruction, as compute capability 9.0
-/// and later write it: its lowest 8 bits are bits 16 to 23 of the instruction, the other 48 are bits
-/// 34 to 81; the unit is 4 bytes.
+/// and later write it: its lowest 8 bits are bits 16 to 23 of the instruction, the other 48 are
+/// bits 34 to 81; the unit is 4 bytes.
 fn distance_in_words(low: u64, high: u64) -> i64 {
     let upper = ((high << 30) | (low >> 34)) & ((1 << 48) - 1);
     let units = (upper << 8) | ((low >> 16) & 0xff);
@@ -266,7 +266,7 @@ mod tests {
     fn damaged_images_say_nothing() {
         assert!(find_unbounded(b"\x7fELF and no more").is_empty());
         let mut calls = Calls::default();
-        calls.add_instructions(1, &[symbol(u64::MAX - 1, 9), symbol(0, u64::MAX)], &section(32, &[(0, (u64::MAX & !OPCODE) | CALL_RELATIVE, u64::MAX)]));
+        calls.add_instructions(1, &[symbol(u64::MAX - 1, 9), symbol(0, u64::MAX)], &section(32, &[(0, !OPCODE | CALL_RELATIVE, u64::MAX)]));
         calls.add_graph(&[1, 2, 3], &HashMap::new());
         assert_eq!(calls.find_unbounded().len(), 0);
     }

@@ -37,10 +37,10 @@ fn said(module: &Module) -> BTreeMap<String, String> {
         let text = body.instructions.iter().map(|instruction| without_parts(&module.instruction_text(function, instruction))).collect::<Vec<_>>().join("\n");
         Some(format!("{:?} {:?} {:?}\n{text}", function.kind, function.linkage, function.directives))
     };
-    let functions = module.functions.iter().filter_map(|function| Some((without_parts(&function.name.to_string()), instructions(function)?)));
+    let functions = module.functions.iter().filter_map(|function| Some((without_parts(function.name.as_ref()), instructions(function)?)));
     let variables = module.globals.iter().filter(|variable| variable.linkage != Linkage::Extern).map(|variable| {
         let init: Vec<(u64, u8)> = variable.init.iter().map(|entry| (entry.offset, entry.size)).collect();
-        (without_parts(&variable.name.to_string()), format!("{:?} {:?} {} {} {init:?}", variable.linkage, variable.space, variable.size, variable.align))
+        (without_parts(variable.name.as_ref()), format!("{:?} {:?} {} {} {init:?}", variable.linkage, variable.space, variable.size, variable.align))
     });
     functions.chain(variables).collect()
 }

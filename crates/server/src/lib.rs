@@ -27,12 +27,12 @@
 //! keeping     the keeper is started, given what it has to keep, and replaced
 //! executors   executors are started, told of sessions, and take over from one another
 //! own         executors of one session alone
-//! confine     clients with unbounded kernels get executors of their own
 //! moving      a session goes from one executor to another
 //! ending      the way to the end
 //! shares      another share for a client that runs
 //! questions   what the daemon wants to know of clients, or to have done with them
 //! clients     clients arrive, are welcomed, and leave
+//! confine     unbounded kernels begin in executors of their own
 //! home        where sessions are to be
 //! apart       executors that serve some sessions alone
 //! trial       a new program of which no executor has served yet

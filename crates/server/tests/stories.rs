@@ -696,8 +696,8 @@ fn of_two_orders_that_cross_the_first_one_hears_that_it_was_overtaken() {
     assert_eq!(world.status().clients[0].place, Place::Shared);
 }
 
-/// The share of a client in an executor of its own is that executor's to give; when it dies the next
-/// one begins with it, and whoever waits hears that.
+/// The share of a client in an executor of its own is that executor's to give; when it dies the
+/// next one begins with it, and whoever waits hears that.
 #[test]
 fn a_share_is_answered_for_by_the_executor_that_has_the_client() {
     let mut world = World::new("shares nothing");

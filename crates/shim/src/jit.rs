@@ -24,8 +24,8 @@ pub(crate) unsafe fn most_registers(count: c_uint, options: *const CUjit_option,
     Ok(given.map(|(_, value)| (value.addr() & 0xFFFF_FFFF) as u32).filter(|number| *number > 0))
 }
 
-/// PTX whose kernels may use this many registers a thread, except those that say themselves how many
-/// registers or threads they have. `None` for other images.
+/// PTX whose kernels may use this many registers a thread, except those that say themselves how
+/// many registers or threads they have. `None` for other images.
 pub(crate) fn limit_registers(image: &[u8], most: Option<u32>) -> Option<Vec<u8>> {
     let most = most.filter(|_| cumux_fatbin::identify(image) == Ok(Format::Ptx))?;
     let mut out = Vec::with_capacity(image.len() + 64);

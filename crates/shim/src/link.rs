@@ -88,7 +88,8 @@ fn capability(session: &Connection, ordinal: u32) -> u32 {
 
 // ---- The log of a link
 
-/// A buffer of the program's, its bytes, and where the size of what is written is told; as addresses.
+/// A buffer of the program's, its bytes, and where the size of what is written is told; as
+/// addresses.
 type Buffer = (usize, usize, usize);
 
 /// Where a program wants to read what was wrong, as it said when it began the link. The values stay

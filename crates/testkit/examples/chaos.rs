@@ -32,8 +32,8 @@ struct Arguments {
     /// Instead: so many rounds with a crash at a named step of the fault path or of a move
     #[arg(long, default_value_t = 0)]
     steps: usize,
-    /// Instead, or besides: so many rounds in which an executor with eight busy clients is killed from
-    /// outside
+    /// Instead, or besides: so many rounds in which an executor with eight busy clients is killed
+    /// from outside
     #[arg(long, default_value_t = 0)]
     killed: usize,
     /// Writes the figures to this file

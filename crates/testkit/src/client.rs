@@ -1,7 +1,7 @@
 //! A CUDA program that runs on a node.
 
 use crate::files;
-use crate::node::Node;
+use crate::node::{Node, SOFTWARE};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,23 @@ impl Node {
     #[must_use]
     pub fn test_client(&self, name: &str) -> ClientBuilder<'_> {
         ClientBuilder::new(self, files::test_program(name))
+    }
+
+    /// So many programs that work all the time for this many rounds and check their results, each
+    /// past its first round: one half does always the same, the other half a bit of everything.
+    #[must_use]
+    pub fn workers(&self, rounds: u32, count: u32) -> Vec<Client<'_>> {
+        let name = |seed: u32| if seed.is_multiple_of(2) { "busy" } else { "mixed" };
+        let start = |seed: u32| self.test_client(name(seed)).args(&[&rounds.to_string(), &seed.to_string()]).start();
+        let clients: Vec<Client<'_>> = (0..count).map(start).collect();
+        clients.iter().for_each(|client| client.wait_for_line("ready"));
+        clients
+    }
+
+    /// What such programs print when nothing happens beside them.
+    #[must_use]
+    pub fn workers_alone(rounds: u32, count: u32) -> Vec<String> {
+        Self::with().device(SOFTWARE).start().workers(rounds, count).into_iter().map(Client::expect_ok).collect()
     }
 
     /// Any program as a client, not yet started.

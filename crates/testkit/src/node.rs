@@ -1,6 +1,5 @@
 //! A machine's worth of service: one daemon and what it starts.
 
-use crate::client::Client;
 use crate::files;
 use crate::processes::{belongs, end_processes_of, is_alive, kill_quietly, processes_of};
 use crate::watchdog::{Watchdog, logs};
@@ -22,7 +21,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(120);
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The software H200, and one that breaks like a card.
-const SOFTWARE: &str = "sim:h200";
+pub(crate) const SOFTWARE: &str = "sim:h200";
 const CARD: &str = "sim:h200:card";
 
 /// The devices on which a story is told: both kinds of software GPU, or the device that
@@ -245,25 +244,6 @@ impl Node {
         let output = self.control_output(input);
         assert!(output.status.success(), "{input}: {}{}\n{}", output.status, String::from_utf8_lossy(&output.stderr), self.logs());
         String::from_utf8(output.stdout).expect("text")
-    }
-
-    // Clients -------------------------------------------------------------------------------------
-
-    /// So many programs that work all the time for this many rounds and check their results, each
-    /// past its first round: one half does always the same, the other half a bit of everything.
-    #[must_use]
-    pub fn workers(&self, rounds: u32, count: u32) -> Vec<Client<'_>> {
-        let name = |seed: u32| if seed.is_multiple_of(2) { "busy" } else { "mixed" };
-        let start = |seed: u32| self.test_client(name(seed)).args(&[&rounds.to_string(), &seed.to_string()]).start();
-        let clients: Vec<Client<'_>> = (0..count).map(start).collect();
-        clients.iter().for_each(|client| client.wait_for_line("ready"));
-        clients
-    }
-
-    /// What such programs print when nothing happens beside them.
-    #[must_use]
-    pub fn workers_alone(rounds: u32, count: u32) -> Vec<String> {
-        Self::with().device(SOFTWARE).start().workers(rounds, count).into_iter().map(Client::expect_ok).collect()
     }
 
     // State ---------------------------------------------------------------------------------------

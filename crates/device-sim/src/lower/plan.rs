@@ -53,12 +53,13 @@ pub(super) enum SharedPlace {
     At(u32),
     /// Where dynamic shared memory begins.
     Dynamic,
-    /// Where the running kernel's [`shared_table`](FunctionPlan::shared_table) says: the index in it.
+    /// Where the running kernel's [`shared_table`](FunctionPlan::shared_table) says: the index in
+    /// it.
     OfKernel(u32),
 }
 
-/// In a kernel's [`shared_table`](FunctionPlan::shared_table): the kernel cannot reach the variable.
-/// An access there faults.
+/// In a kernel's [`shared_table`](FunctionPlan::shared_table): the kernel cannot reach the
+/// variable. An access there faults.
 const UNREACHED: u32 = 0xff00_0000;
 
 impl FunctionPlan {

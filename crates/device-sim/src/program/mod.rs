@@ -62,8 +62,8 @@ pub struct Kernel {
     pub repeatable: bool,
     /// The first instruction that keeps the kernel from running.
     pub refused: Option<Refusal>,
-    /// Where shared variables of functions lie, in bytes of shared memory, if other kernels have them
-    /// elsewhere.
+    /// Where shared variables of functions lie, in bytes of shared memory, if other kernels have
+    /// them elsewhere.
     pub(crate) shared_table: Vec<u32>,
     /// Index in [`Program::functions`].
     pub(crate) function: u32,

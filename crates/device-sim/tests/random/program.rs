@@ -1,6 +1,7 @@
 //! Random programs, and their PTX text.
 //!
-//! Numbers from outside decide everything, so that fewer and smaller numbers make a smaller program.
+//! Numbers from outside decide everything, so that fewer and smaller numbers make a smaller
+//! program.
 
 use super::tables::{CONVERSIONS, DOUBLE, INT, LONG, SINGLE, WIDE};
 use std::fmt::Write as _;
@@ -150,7 +151,8 @@ pub enum Statement {
         long: bool,
         steps: Vec<(Carry, u16, u16, u16)>,
     },
-    /// Writes or reads this thread's byte of a shared variable: the function's own, or the module's.
+    /// Writes or reads this thread's byte of a shared variable: the function's own, or the
+    /// module's.
     Shared {
         own: bool,
         generic: bool,

@@ -1,5 +1,5 @@
-//! Instructions by the bank of their result, each with its meaning as the PTX manual has it, written
-//! as plainly as can be.
+//! Instructions by the bank of their result, each with its meaning as the PTX manual has it,
+//! written as plainly as can be.
 
 use super::program::Bank;
 
@@ -53,10 +53,10 @@ pub const INT: Table<u32> = &[
     ("add.u32", 2, |[a, b, _]| a.wrapping_add(b)),
     ("sub.s32", 2, |[a, b, _]| a.wrapping_sub(b)),
     ("mul.lo.s32", 2, |[a, b, _]| a.wrapping_mul(b)),
-    ("mul.hi.u32", 2, |[a, b, _]| (u64::from(a) * u64::from(b) >> 32) as u32),
-    ("mul.hi.s32", 2, |[a, b, _]| (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32),
+    ("mul.hi.u32", 2, |[a, b, _]| ((u64::from(a) * u64::from(b)) >> 32) as u32),
+    ("mul.hi.s32", 2, |[a, b, _]| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32),
     ("mad.lo.s32", 3, |[a, b, c]| a.wrapping_mul(b).wrapping_add(c)),
-    ("mad.hi.u32", 3, |[a, b, c]| ((u64::from(a) * u64::from(b) >> 32) as u32).wrapping_add(c)),
+    ("mad.hi.u32", 3, |[a, b, c]| (((u64::from(a) * u64::from(b)) >> 32) as u32).wrapping_add(c)),
     ("div.u32", 2, |[a, b, _]| a / (b | 1)),
     ("div.s32", 2, |[a, b, _]| signed(|a, b| a / b, a, b | 1)),
     ("rem.u32", 2, |[a, b, _]| a % (b | 1)),
@@ -105,8 +105,8 @@ pub const LONG: Table<u64> = &[
     ("add.s64", 2, |[a, b, _]| a.wrapping_add(b)),
     ("sub.s64", 2, |[a, b, _]| a.wrapping_sub(b)),
     ("mul.lo.s64", 2, |[a, b, _]| a.wrapping_mul(b)),
-    ("mul.hi.u64", 2, |[a, b, _]| (u128::from(a) * u128::from(b) >> 64) as u64),
-    ("mul.hi.s64", 2, |[a, b, _]| (i128::from(a as i64) * i128::from(b as i64) >> 64) as u64),
+    ("mul.hi.u64", 2, |[a, b, _]| ((u128::from(a) * u128::from(b)) >> 64) as u64),
+    ("mul.hi.s64", 2, |[a, b, _]| ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64),
     ("mad.lo.s64", 3, |[a, b, c]| a.wrapping_mul(b).wrapping_add(c)),
     ("div.u64", 2, |[a, b, _]| a / (b | 1)),
     ("div.s64", 2, |[a, b, _]| (a as i64).wrapping_div((b | 1) as i64) as u64),
@@ -127,8 +127,11 @@ pub const LONG: Table<u64> = &[
     ("mov.b64", 1, |[a, ..]| a),
 ];
 
+/// What an instruction computes from two 32-bit operands and a 64-bit one.
+pub type Wide = fn(u32, u32, u64) -> u64;
+
 /// Whether they add a 64-bit integer, and their meaning.
-pub const WIDE: &[(&str, bool, fn(u32, u32, u64) -> u64)] = &[
+pub const WIDE: &[(&str, bool, Wide)] = &[
     ("mul.wide.u32", false, |a, b, _| u64::from(a) * u64::from(b)),
     ("mul.wide.s32", false, |a, b, _| (i64::from(a as i32) * i64::from(b as i32)) as u64),
     ("mad.wide.u32", true, |a, b, c| (u64::from(a) * u64::from(b)).wrapping_add(c)),

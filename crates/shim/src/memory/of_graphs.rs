@@ -292,7 +292,8 @@ impl Owned {
         }
         let room = bytes.checked_next_multiple_of(GRANULARITY).ok_or(error::OUT_OF_MEMORY)?;
         let [address, ..] = session.call(&Op::VmmReserve { bytes: room, align: GRANULARITY, fixed: 0 })?;
-        // The program's own mappings keep away from it. Something there already is no reason to fail.
+        // The program's own mappings keep away from it. Something there already is no reason to
+        // fail.
         let _ = cumux_ring::window::reserve(address, room);
         let id = process::new_number();
         write_allocations().insert(Allocation { start: address, bytes, sort: Sort::Graph, context, device, id, sync_memops: false });
