@@ -326,8 +326,10 @@ fn renamed<'a>(parts: &[Read<'a>], winners: &BTreeMap<&'a str, Winner>) -> Vec<H
             let aliases = read.part.aliases.iter().map(|(name, _)| *name);
             let own = read.part.items.iter().filter(|item| item.linkage == Linkage::Internal).map(|item| item.name).chain(aliases);
             let mut new = HashMap::new();
+            // A function that is declared before it is defined is one.
+            let mut seen = HashSet::new();
             for name in own.chain(read.part.labels.iter().copied()).filter(|name| !outer.contains(name)) {
-                if new.contains_key(name) || winners.get(name).is_some_and(|winner| winner.part == at) {
+                if !seen.insert(name) || winners.get(name).is_some_and(|winner| winner.part == at) {
                     continue;
                 }
                 if taken.insert(name) {
