@@ -22,25 +22,17 @@ fn texts() -> Vec<(String, String)> {
     found
 }
 
-/// A text without what the linker adds to names that only their own text may use: `$part` and a
-/// number.
-fn without_parts(text: &str) -> String {
-    let mut pieces = text.split("$part");
-    let first = pieces.next().unwrap_or_default().to_owned();
-    pieces.fold(first, |all, piece| all + piece.trim_start_matches(|c: char| c.is_ascii_digit()))
-}
-
 /// What each function does, and what each variable is, without places and order.
 fn said(module: &Module) -> BTreeMap<String, String> {
     let instructions = |function: &Function| -> Option<String> {
         let body = function.body.as_ref()?;
-        let text = body.instructions.iter().map(|instruction| without_parts(&module.instruction_text(function, instruction))).collect::<Vec<_>>().join("\n");
+        let text = body.instructions.iter().map(|instruction| module.instruction_text(function, instruction)).collect::<Vec<_>>().join("\n");
         Some(format!("{:?} {:?} {:?}\n{text}", function.kind, function.linkage, function.directives))
     };
-    let functions = module.functions.iter().filter_map(|function| Some((without_parts(function.name.as_ref()), instructions(function)?)));
+    let functions = module.functions.iter().filter_map(|function| Some((function.name.to_string(), instructions(function)?)));
     let variables = module.globals.iter().filter(|variable| variable.linkage != Linkage::Extern).map(|variable| {
         let init: Vec<(u64, u8)> = variable.init.iter().map(|entry| (entry.offset, entry.size)).collect();
-        (without_parts(variable.name.as_ref()), format!("{:?} {:?} {} {} {init:?}", variable.linkage, variable.space, variable.size, variable.align))
+        (variable.name.to_string(), format!("{:?} {:?} {} {} {init:?}", variable.linkage, variable.space, variable.size, variable.align))
     });
     functions.chain(variables).collect()
 }
