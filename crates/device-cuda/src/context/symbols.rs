@@ -4,10 +4,11 @@
 //! The driver finds a variable by its name but lists none, so the names are read from the image.
 //! They are candidates: the caller drops those that the driver does not know.
 
+use cumux_fatbin::calls::{Unbounded, find_unbounded};
 use cumux_fatbin::cubin;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A variable of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(super) struct Symbols {
     pub prints: Printing,
     /// True if kernels may fail an assertion: the image names the function that reports one.
     pub asserts: bool,
+    /// The unbounded kernels, by name; `None` for PTX, whose compiled form says.
+    pub unbounded: Option<BTreeMap<String, Unbounded>>,
 }
 
 /// Which kernels may call device printf.
@@ -107,6 +110,7 @@ pub(super) fn of_elf(image: &[u8]) -> Option<Symbols> {
     if prints {
         symbols.prints = find_printing(&file);
     }
+    symbols.unbounded = Some(find_unbounded(image));
     Some(symbols)
 }
 
@@ -264,6 +268,13 @@ mod tests {
             [(0, u32::MAX), (49, 50), (7, 49), (8, 9), (9, 8)].iter().flat_map(|(a, b): &(u32, u32)| [a.to_le_bytes(), b.to_le_bytes()].concat()).collect();
         assert_eq!(callers_of(&pairs, 50), BTreeSet::from([49, 7]));
         assert!(callers_of(&pairs[..11], 50).is_empty());
+    }
+
+    #[test]
+    fn compiled_code_says_which_kernels_are_unbounded_and_ptx_does_not() {
+        let unbounded = of_elf(include_bytes!("../../../fatbin/tests/data/calls.sm_90.cubin")).and_then(|symbols| symbols.unbounded).expect("an image");
+        assert_eq!((unbounded.get("recursive"), unbounded.get("by_table")), (Some(&Unbounded::Recursion), Some(&Unbounded::Address)));
+        assert!(!unbounded.contains_key("calls") && of_ptx(cumux_device::conformance::KERNELS).unbounded.is_none());
     }
 
     #[test]
