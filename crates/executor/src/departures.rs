@@ -52,10 +52,9 @@ impl Departures {
     pub fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T, u32>) -> Result<T, u32> {
         let until = Instant::now() + LONGEST_WAIT;
         loop {
-            // Looked at before: what left during the attempt may have come too late for it.
-            let more_to_come = self.is_memory_coming_back();
             match attempt() {
-                Err(result::OUT_OF_MEMORY) if more_to_come && Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+                // What left during the attempt has left within the last moments: it counts.
+                Err(result::OUT_OF_MEMORY) if Instant::now() < until && self.is_memory_coming_back() => std::thread::sleep(LOOK_EVERY),
                 outcome => return outcome,
             }
         }

@@ -16,6 +16,7 @@ use crate::driver::{CardAddress, CompileError};
 use crate::quiet::{Gate, NotQuiet};
 use cumux_device::{DeviceError, GlobalsAllocator, Image, ImageHash, PreloadedModule, ReadImage};
 use cumux_fatbin::ImageKind;
+use cumux_fatbin::calls::find_unbounded;
 use cumux_wire::result;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -296,8 +297,12 @@ fn load_prepared(
     counts: Option<&ClientCounts>,
     place: &mut dyn GlobalsAllocator,
 ) -> Result<(Arc<LoadedModule>, Variables), DeviceError> {
-    let ChosenImage { symbols, code, idle } = chosen;
+    let ChosenImage { mut symbols, code, idle } = chosen;
+    let was_text = matches!(code, ImageCode::Ptx(_));
     let PreparedImage { image: own, variables } = prepare(gate, extents, code, &symbols, place)?;
+    if let Some(compiled) = own.as_deref().filter(|_| was_text) {
+        symbols.unbounded = find_unbounded(compiled);
+    }
     let module =
         gate.run_quietly(counts, || LoadedModule::load(gate, own.as_deref().unwrap_or(image), &symbols, &variables, idle)).map_err(NotQuiet::into_error)??;
     Ok((Arc::new(module), variables))

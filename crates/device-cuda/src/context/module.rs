@@ -17,7 +17,7 @@ use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
 use cumux_fatbin::calls;
 use cumux_wire::module::{Parameter, Unbounded};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -131,13 +131,10 @@ impl LoadedModule {
             dynamic_shared: Mutex::default(),
         };
         let fail = |error| image_error(error, format!("a kernel of the module cannot be put on the card: {}", driver.describe(error)));
-        // A container is not read here: `symbols` are those of the image in it.
-        let compiled = if symbols.unbounded.is_none() { calls::find_unbounded(image) } else { BTreeMap::new() };
-        let unbounded = symbols.unbounded.as_ref().unwrap_or(&compiled);
         for handle in driver.functions(module).map_err(fail)? {
             driver.load_function(handle).map_err(fail)?;
             let mut info = read_function(driver, handle).map_err(fail)?;
-            info.unbounded = unbounded.get(&info.name).map(|why| match why {
+            info.unbounded = symbols.unbounded.get(&info.name).map(|why| match why {
                 calls::Unbounded::Recursion => Unbounded::Recursion,
                 calls::Unbounded::Address => Unbounded::Address,
             });

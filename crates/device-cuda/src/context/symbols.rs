@@ -33,8 +33,8 @@ pub(super) struct Symbols {
     pub prints: Printing,
     /// True if kernels may fail an assertion: the image names the function that reports one.
     pub asserts: bool,
-    /// The unbounded kernels, by name; `None` for PTX, whose compiled form says.
-    pub unbounded: Option<BTreeMap<String, Unbounded>>,
+    /// The unbounded kernels, by name. None for PTX: its compiled form says.
+    pub unbounded: BTreeMap<String, Unbounded>,
 }
 
 /// Which kernels may call device printf.
@@ -110,7 +110,7 @@ pub(super) fn of_elf(image: &[u8]) -> Option<Symbols> {
     if prints {
         symbols.prints = find_printing(&file);
     }
-    symbols.unbounded = Some(find_unbounded(image));
+    symbols.unbounded = find_unbounded(image);
     Some(symbols)
 }
 
@@ -272,9 +272,9 @@ mod tests {
 
     #[test]
     fn compiled_code_says_which_kernels_are_unbounded_and_ptx_does_not() {
-        let unbounded = of_elf(include_bytes!("../../../fatbin/tests/data/calls.sm_90.cubin")).and_then(|symbols| symbols.unbounded).expect("an image");
+        let unbounded = of_elf(include_bytes!("../../../fatbin/tests/data/calls.sm_90.cubin")).expect("an image").unbounded;
         assert_eq!((unbounded.get("recursive"), unbounded.get("by_table")), (Some(&Unbounded::Recursion), Some(&Unbounded::Address)));
-        assert!(!unbounded.contains_key("calls") && of_ptx(cumux_device::conformance::KERNELS).unbounded.is_none());
+        assert!(!unbounded.contains_key("calls") && of_ptx(cumux_device::conformance::KERNELS).unbounded.is_empty());
     }
 
     #[test]
