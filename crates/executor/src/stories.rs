@@ -3,6 +3,8 @@
 //!
 //! A takeover is played by closing a session and opening it again from its files: closing writes
 //! nothing into the journal and drops nothing from the keeper.
+//!
+//! One file, although long: a list of stories of one world.
 
 use crate::arena::{self, GRANULE};
 use crate::cards::Cards;

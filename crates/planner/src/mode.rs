@@ -203,7 +203,7 @@ impl Mode {
             Mode::TimeSliced => "one program works at a time: every request waits for the turns of the others, and each context takes half a gigabyte",
             Mode::Mps => "one fault ends every program of the server, and no memory is limited unless a limit is set for each client",
             Mode::Cumux => {
-                "on a real card a stray write can reach another program's memory, and a stack overflow or a jump to wrong code can end those with kernels on the card"
+                "on a real card a stray write can reach another program's memory, and a kernel that overwrites its own return address can end those with kernels on the card"
             }
             Mode::CumuxOwn => "programs share by time as without it, and each executor takes half a gigabyte",
         }

@@ -3,16 +3,21 @@
 use super::{Artifact, Options};
 use crate::check::Kind;
 
-/// The commands that set the clients' limits, a line each.
+/// The commands that set the clients' limits.
+fn limit_commands(options: &Options) -> impl Iterator<Item = String> {
+    let percentage = options.percentage.map(|percentage| format!("set_default_active_thread_percentage {percentage}"));
+    let memory = options.memory_mib.map(|memory| format!("set_default_device_pinned_mem_limit 0 {memory}M"));
+    percentage.into_iter().chain(memory)
+}
+
+/// They in a script, a line each.
 fn limits(options: &Options) -> String {
-    let mut lines = String::new();
-    if let Some(percentage) = options.percentage {
-        lines.push_str(&format!("echo set_default_active_thread_percentage {percentage} | nvidia-cuda-mps-control\n"));
-    }
-    if let Some(memory) = options.memory_mib {
-        lines.push_str(&format!("echo set_default_device_pinned_mem_limit 0 {memory}M | nvidia-cuda-mps-control\n"));
-    }
-    lines
+    limit_commands(options).map(|command| format!("echo {command} | nvidia-cuda-mps-control\n")).collect()
+}
+
+/// They in a unit, a line each, for this front end.
+fn unit_limits(options: &Options, front_end: &str) -> String {
+    limit_commands(options).map(|command| format!("ExecStartPost=/bin/sh -c 'echo {command} | {front_end}'\n")).collect()
 }
 
 /// What clients are told at the end of a start script.
@@ -67,14 +72,7 @@ nvidia-smi -i {gpu} -c DEFAULT
 
 pub(super) fn mps_unit(options: &Options) -> Artifact {
     let Options { gpu, pipe, log, .. } = options;
-    let limit = |command: String| format!("ExecStartPost=/bin/sh -c 'echo {command} | /usr/bin/nvidia-cuda-mps-control'\n");
-    let mut limits = String::new();
-    if let Some(percentage) = options.percentage {
-        limits.push_str(&limit(format!("set_default_active_thread_percentage {percentage}")));
-    }
-    if let Some(memory) = options.memory_mib {
-        limits.push_str(&limit(format!("set_default_device_pinned_mem_limit 0 {memory}M")));
-    }
+    let limits = unit_limits(options, "/usr/bin/nvidia-cuda-mps-control");
     let text = format!(
         "[Unit]
 Description=NVIDIA MPS on GPU {gpu}
@@ -147,14 +145,7 @@ echo quit | nvidia-cuda-mps-control
 
 pub(super) fn cumux_unit(options: &Options) -> Artifact {
     let Options { gpu, pipe, log, prefix, .. } = options;
-    let limit = |command: String| format!("ExecStartPost=/bin/sh -c 'echo {command} | {prefix}/bin/cumux control'\n");
-    let mut limits = String::new();
-    if let Some(percentage) = options.percentage {
-        limits.push_str(&limit(format!("set_default_active_thread_percentage {percentage}")));
-    }
-    if let Some(memory) = options.memory_mib {
-        limits.push_str(&limit(format!("set_default_device_pinned_mem_limit 0 {memory}M")));
-    }
+    let limits = unit_limits(options, &format!("{prefix}/bin/cumux control"));
     let text = format!(
         "[Unit]
 Description=cumux on GPU {gpu}

@@ -2,6 +2,8 @@
 //!
 //! Numbers from outside decide everything, so that fewer and smaller numbers make a smaller
 //! program.
+//!
+//! One file, although long: what is drawn and how it is written down are read side by side.
 
 use super::tables::{CONVERSIONS, DOUBLE, INT, LONG, SINGLE, WIDE};
 use std::fmt::Write as _;

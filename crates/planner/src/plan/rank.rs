@@ -28,8 +28,6 @@ fn compare(a: &Answer, b: &Answer) -> Ordering {
             step(answer.p99_ns, SAME_P99),
         )
     };
-    // Of two that are as good, the one that needs neither MIG nor another program.
-    let trouble = |answer: &Answer| (answer.geometry.is_some(), answer.mode == Mode::Streams);
     key(a)
         .cmp(&key(b))
         .then(trouble(a).cmp(&trouble(b)))
@@ -38,9 +36,28 @@ fn compare(a: &Answer, b: &Answer) -> Ordering {
         .then_with(|| a.title.cmp(&b.title))
 }
 
-/// Puts the best first.
+/// What an answer asks of its user beside programs and cards: MIG, or another program.
+fn trouble(answer: &Answer) -> (bool, bool) {
+    (answer.geometry.is_some(), answer.mode == Mode::Streams)
+}
+
+/// Puts the best first. Of answers that differ by less than what counts as equal, that is the one
+/// with the least trouble: a step of a scale may lie between them.
 pub(super) fn order(answers: &mut [Answer]) {
     answers.sort_by(compare);
+    let Some(best) = answers.first().filter(|best| best.is_good()) else { return };
+    let (cards, isolation, least_trouble) = (best.cards, best.isolation, trouble(best));
+    let rivals = || answers.iter().filter(|answer| answer.is_good() && answer.cards == cards && answer.isolation == isolation);
+    let throughput = rivals().map(|answer| answer.throughput).fold(0.0, f64::max);
+    let p99_ns = rivals().map(|answer| answer.p99_ns).fold(f64::INFINITY, f64::min);
+    let is_equal = |answer: &Answer| {
+        let is_rival = answer.is_good() && answer.cards == cards && answer.isolation == isolation;
+        is_rival && answer.throughput * SAME_THROUGHPUT >= throughput && answer.p99_ns <= p99_ns * SAME_P99
+    };
+    let simplest = answers.iter().enumerate().filter(|(_, answer)| is_equal(answer)).min_by_key(|(at, answer)| (trouble(answer), *at));
+    if let Some((at, _)) = simplest.filter(|(_, answer)| trouble(answer) < least_trouble) {
+        answers[..=at].rotate_right(1);
+    }
 }
 
 fn cards(count: u32) -> String {

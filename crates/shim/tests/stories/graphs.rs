@@ -1,4 +1,6 @@
 //! Stories of graphs and capture, against the stand-in executor.
+//!
+//! One file, although long: a list of stories of one world.
 
 use super::calls::{allocate, end, functions, launch_gate, new_context, new_gate, new_stream, query};
 use super::fake;
