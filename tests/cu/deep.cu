@@ -2,6 +2,7 @@
 // each line on the standard input is an order:
 //   plain        a kernel without calls
 //   deep N       a kernel that calls itself N times
+//   behind MS    the same, 5 times, behind a kernel of so many milliseconds in another stream
 //   address I    a kernel that calls through an address: 0 and 1 are functions, 2 is none
 // Answers with the result ("plain right", "deep 100 right") or the name of the error.
 #include "../../examples/example.cuh"
@@ -29,11 +30,20 @@ __global__ void deep(unsigned *out, unsigned n) { *out = sum(n); }
 
 __global__ void through_address(unsigned *out, unsigned which) { *out = steps[which](20); }
 
+__global__ void spin(long long ns) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while ((long long)(now - begin) < ns);
+}
+
 int main() {
     unsigned *out;
     CHECK(cudaDeviceSetLimit(cudaLimitStackSize, 32 << 10));
     CHECK(cudaMalloc(&out, sizeof *out));
     CHECK(cudaMemset(out, 0, sizeof *out));
+    cudaStream_t other;
+    CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
     std::puts("ready");
     std::fflush(stdout);
     char order[32];
@@ -46,6 +56,10 @@ int main() {
         } else if (std::scanf("%u", &n) == 1 && !std::strcmp(order, "deep")) {
             deep<<<1, 1>>>(out, n);
             expected = n * (n + 1) / 2;
+        } else if (!std::strcmp(order, "behind")) {
+            spin<<<1, 1, 0, other>>>(1000000ll * n);
+            deep<<<1, 1>>>(out, 5);
+            expected = 15;
         } else {
             through_address<<<1, 1>>>(out, n);
             expected = n == 0 ? 41 : 61;

@@ -107,6 +107,17 @@ fn an_administrator_moves_it_back() {
     client.expect_ok();
 }
 
+/// While other work of its client does not end the kernel waits, and begins soon after: it is asked
+/// for again and again, because its client waits.
+#[test]
+fn a_kernel_that_is_held_back_begins_when_other_work_of_its_client_has_ended() {
+    let node = card().env("CUMUX_MOVE_WAIT_MS", "1500").start();
+    let mut client = deep(&node);
+    order(&mut client, "behind 2500", "right");
+    assert_eq!(status(&node, &client).place, Place::Own, "{}", node.logs());
+    client.expect_ok();
+}
+
 /// A server that is made again while a kernel is held back asks anew.
 #[test]
 fn a_new_server_goes_on_with_it() {

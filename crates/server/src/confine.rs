@@ -10,15 +10,12 @@
 
 use crate::core::Core;
 use crate::host::Host;
-use crate::session::Seat;
-use cumux_wire::message::{Home, ToExecutor, Wisher};
+use crate::session::{CONFINED, Seat};
+use cumux_wire::message::{Home, ToExecutor};
 use std::time::{Duration, Instant};
 
 /// How long a kernel is held back because other work of its client does not end.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-
-/// The home of a session whose kernels are unbounded.
-pub(crate) const CONFINED: Home = Home::Own { by: Wisher::Kernels };
 
 impl<H: Host> Core<H> {
     /// An executor holds an unbounded kernel of a session back.
@@ -62,8 +59,10 @@ impl<H: Host> Core<H> {
     /// An executor keeps a session that was to leave because of its kernels. It is asked again,
     /// unless the reason lasts, or has lasted for long.
     pub(crate) fn judge_refusal(&mut self, id: u32, lasting: bool, why: &str) {
-        let Some(session) = self.clients.sessions.get(&id).filter(|session| session.about.home == CONFINED) else { return };
-        if lasting || session.confined_since.is_none_or(|since| since.elapsed() > LONGEST_WAIT) {
+        let Some(session) = self.clients.sessions.get_mut(&id).filter(|session| session.about.home == CONFINED) else { return };
+        // A server that was made again counts from its first refusal.
+        let since = session.confined_since.get_or_insert_with(Instant::now);
+        if lasting || since.elapsed() > LONGEST_WAIT {
             self.unconfine(id, why);
         }
     }

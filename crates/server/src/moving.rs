@@ -8,10 +8,9 @@
 //!
 //! Invariant: a session is given to an executor only when no other has it.
 
-use crate::confine::CONFINED;
 use crate::core::{Core, Upgrade};
 use crate::host::Host;
-use crate::session::{Mover, Moving, Seat, Way};
+use crate::session::{CONFINED, Mover, Moving, Seat, Way};
 use cumux_environment::steps::{self, Step};
 use cumux_wire::message::{ClientStatus, FromServer, Home, ToExecutor, Wisher};
 use std::time::{Duration, Instant};
@@ -82,7 +81,7 @@ impl<H: Host> Core<H> {
             let to = if session.wants_own() { self.own_executor(id) } else { self.executors.service.serving() };
             let ready = to.and_then(|to| self.executors.workers.get(&to)).is_some_and(|worker| worker.is_ready());
             let Some(worker) = self.executors.workers.get(&from).filter(|worker| ready && worker.has_keeper() && !worker.is_doomed()) else { continue };
-            let waited_for = !session.movers.is_empty() || session.about.home == CONFINED;
+            let waited_for = session.is_waited_for();
             let wait = if waited_for || self.upgrade != Upgrade::No { self.limits.waits.pause } else { BRIEF };
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             worker.send(ToExecutor::Release { session: id, wait_ms, unless_still: !waited_for });
@@ -104,7 +103,7 @@ impl<H: Host> Core<H> {
         let Some(session) = self.clients.sessions.get_mut(&id).filter(|_| has_it) else { return };
         if !error.is_empty() {
             session.moving = Moving::Still;
-            let nobody_waits = session.movers.is_empty() && self.upgrade == Upgrade::No;
+            let nobody_waits = !session.is_waited_for() && self.upgrade == Upgrade::No;
             self.give_up_move(id, error);
             if let Some(session) = self.clients.sessions.get_mut(&id).filter(|_| nobody_waits) {
                 session.move_after = session.move_after.max(Instant::now().checked_add(paused.saturating_mul(REST)));

@@ -6,10 +6,9 @@
 //! [`ToExecutor::Release`] for one that is moved, after a death for one whose own executor has
 //! died: then the next one takes over from it as a standby does.
 
-use crate::confine::CONFINED;
 use crate::core::Core;
 use crate::host::{Host, Role};
-use crate::session::Seat;
+use crate::session::{CONFINED, Seat};
 use cumux_environment::steps::{self, Step};
 use cumux_wire::message::{Home, Scope, ToExecutor, Wisher};
 use cumux_wire::result;

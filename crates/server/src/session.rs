@@ -5,7 +5,7 @@ use cumux_link::{Connection, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
-use cumux_wire::message::{self, ClientStatus, DeviceFacts, DeviceGrant, Grant, Home};
+use cumux_wire::message::{self, ClientStatus, DeviceFacts, DeviceGrant, Grant, Home, Wisher};
 use cumux_wire::result;
 use cumux_wire::share::{Grain, Share};
 use rustix::event::{EventfdFlags, eventfd};
@@ -148,6 +148,9 @@ impl Moving {
         Self::Between { way, turned_back: String::new() }
     }
 }
+
+/// The home of a session whose kernels are unbounded ([`cumux_wire::module::Unbounded`]).
+pub(crate) const CONFINED: Home = Home::Own { by: Wisher::Kernels };
 
 /// How a session has left an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -355,6 +358,11 @@ impl Session {
             moves,
             ..told
         };
+    }
+
+    /// Whether somebody waits until it has moved: an administrator, or its own kernel.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.movers.is_empty() || self.about.home == CONFINED
     }
 
     /// An executor has it that did not have it before: one to which it has moved, or one that has
