@@ -198,6 +198,7 @@ fn config(bytes: &mut Bytes<'_>, known: &[u32]) -> SessionConfig {
         sms: Vec::new(),
         home: home(bytes),
         may_run_unbounded: false,
+        group: None,
     }
 }
 
