@@ -116,7 +116,8 @@ impl World<'_, '_> {
         let (token, pid, uid) = (self.next_token, self.bytes.pick(&CLIENTS), self.bytes.pick(&USERS));
         self.next_token += 1;
         self.waiting.insert(token);
-        self.happen(Event::Client { token, pid, uid, hello, door: Door::default() });
+        let door = Door { group: Some(self.bytes.text(&["", "", "pod"])).filter(|name| !name.is_empty()), cgroups: Vec::new() };
+        self.happen(Event::Client { token, pid, uid, hello, door });
     }
 
     fn server_hello(&mut self) {
@@ -143,6 +144,7 @@ impl World<'_, '_> {
             | FromServer::Terminated { .. }
             | FromServer::Shared { .. }
             | FromServer::Moved { .. }
+            | FromServer::Regrouped { .. }
             | FromServer::Upgraded { .. }
             | FromServer::Pong { .. } => {}
         }

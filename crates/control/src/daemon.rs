@@ -240,7 +240,7 @@ impl Daemon {
                 if core.registry.board.is_some() {
                     core.holders.add(pid, &guest.process);
                 }
-                let message = ToServer::Client { hello: clean::without_environment(&hello), pid, uid, grant };
+                let message = ToServer::Client { hello: clean::without_environment(&hello), pid, uid, grant: *grant };
                 let sent = core.links.get(&server).is_some_and(|link| link.send(&message, &[guest.connection.as_fd(), guest.process.as_fd()]).is_ok());
                 if sent {
                     self.remove_guest(core, token);

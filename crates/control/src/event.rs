@@ -55,7 +55,7 @@ pub enum Effect {
     /// Start a server; answer with `Launched` or `LaunchFailed`.
     Launch { uid: u32 },
     /// Hand the client over to the server, with what it may use.
-    Hand { token: Token, server: u32, pid: u32, uid: u32, hello: Hello, grant: Grant, door: Door },
+    Hand { token: Token, server: u32, pid: u32, uid: u32, hello: Hello, grant: Box<Grant>, door: Door },
     /// Refuse the client: `result` is the `CUresult` that its `cuInit` returns, `why` says what to
     /// do.
     Refuse { token: Token, result: u32, why: String },

@@ -1,7 +1,7 @@
 //! Groups: limits for several processes together, such as those of a pod or of a job.
 //!
-//! Pure. A group has a socket of its own, and whoever connects there belongs to it: a container that
-//! sees no other socket cannot leave its group. A group that names a control group has all
+//! Pure. A group has a socket of its own, and whoever connects there belongs to it: a container
+//! that sees no other socket cannot leave its group. A group that names a control group has all
 //! processes below that, whatever socket they use, and no others. Invariants:
 //!
 //! - A process belongs to one group at most, and says nothing about it itself: the socket and the

@@ -607,7 +607,7 @@ impl Registry {
                 pid: client.pid,
                 uid: client.uid,
                 hello: client.hello,
-                grant,
+                grant: Box::new(grant),
                 door: client.door,
             });
         }

@@ -120,7 +120,8 @@ impl Daemon {
         let _ = link.send(&message(request), &[]);
     }
 
-    /// Tells a server the limits of its user's groups: they may have been changed while it was away.
+    /// Tells a server the limits of its user's groups: they may have been changed while it was
+    /// away.
     fn tell_groups(&self, server: u32, uid: u32, devices: &[DeviceFacts]) {
         let limits: Vec<GroupGrant> = self.registry(|registry| {
             let own = registry.groups.iter().filter(|(_, group)| group.user() == Some(uid));

@@ -17,7 +17,8 @@ pub trait Partitions {
         Err(DeviceError::NotSupported("the share of a running client cannot be changed".into()))
     }
 
-    /// Changes the client's share to the SMs of another client, as [`Partitions::set_share`] does it.
+    /// Changes the client's share to the SMs of another client, as [`Partitions::set_share`] does
+    /// it.
     ///
     /// # Errors
     /// As [`Partitions::set_share`], for either client.

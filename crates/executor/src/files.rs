@@ -18,8 +18,8 @@ pub struct Files {
 
 impl Files {
     /// # Errors
-    /// [`ExecutorError::Link`] when their number is wrong, [`ExecutorError::File`] for accounts that
-    /// are none.
+    /// [`ExecutorError::Link`] when their number is wrong, [`ExecutorError::File`] for accounts
+    /// that are none.
     pub fn new(mut descriptors: Vec<OwnedFd>, in_group: bool) -> Result<Self, ExecutorError> {
         let accounts = if in_group { descriptors.pop() } else { None };
         let all = exactly::<7>(descriptors)?.map(Arc::new);
