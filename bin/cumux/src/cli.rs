@@ -175,8 +175,14 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     // `help` has no page of its own.
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
-    let commands = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect::<Vec<_>>();
-    let pages = std::iter::once(whole).chain(commands).map(|command| {
+    let mut all = vec![whole];
+    let mut read = 0;
+    while let Some(command) = all.get(read) {
+        let inner: Vec<_> = command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help").cloned().collect();
+        all.extend(inner);
+        read += 1;
+    }
+    let pages = all.into_iter().map(|command| {
         let page = clap_mangen::Man::new(command);
         let mut out = Vec::new();
         page.render(&mut out)?;
