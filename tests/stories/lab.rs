@@ -125,7 +125,10 @@ fn the_lab_decides_judges_and_writes_its_report() {
     assert_eq!(outcome("shared (cumux)"), Some("ran".into()), "{}", report["parts"]);
     assert_eq!((outcome("NVIDIA MPS"), outcome("predictions")), (Some("skipped".into()), Some("predicted".into())));
     for mode in ["cumux", "time_sliced", "mig", "mps", "streams"] {
-        assert!(report["sharing"].as_array().unwrap().iter().any(|row| row["mode"] == mode && row["throughput"].as_f64().unwrap() > 0.0), "no figure of {mode}");
+        assert!(
+            report["sharing"].as_array().unwrap().iter().any(|row| row["mode"] == mode && row["throughput"].as_f64().unwrap() > 0.0),
+            "no figure of {mode}"
+        );
     }
     assert!(!report["timelines"].as_array().unwrap().is_empty() && !report["model"]["pairs"].as_array().unwrap().is_empty());
     let page = fs::read_to_string(place.path("report/report.html")).unwrap();

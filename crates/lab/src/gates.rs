@@ -54,9 +54,13 @@ fn streams(report: &Report) -> Gate {
     };
     let by = if report.device.software { " (model)" } else { "" };
     match best {
-        Some(best) => {
-            gate(name, format!("{best:.2} times{by}"), wanted, best >= STREAMS, &beside(report, "kernels that fill every multiprocessor leave no room for a second stream"))
-        }
+        Some(best) => gate(
+            name,
+            format!("{best:.2} times{by}"),
+            wanted,
+            best >= STREAMS,
+            &beside(report, "kernels that fill every multiprocessor leave no room for a second stream"),
+        ),
         None => not_judged(name, wanted, "the streams part did not run"),
     }
 }
@@ -120,7 +124,9 @@ fn model(report: &Report) -> Vec<Gate> {
     let judge = |(name, error, most): (&str, Option<f64>, f64)| {
         let wanted = format!("at most {most:.0} %");
         match error {
-            Some(_) if report.device.software => not_judged(name, &wanted, "a software GPU computes on the processors of this machine, and the model is one of cards"),
+            Some(_) if report.device.software => {
+                not_judged(name, &wanted, "a software GPU computes on the processors of this machine, and the model is one of cards")
+            }
             Some(error) => {
                 let why = beside(report, "the profile was recorded at another clock, or the program depends on what the model leaves out (docs/planning.md)");
                 gate(name, format!("{error:.0} %"), &wanted, error <= most, &why)

@@ -129,7 +129,8 @@ fn gates(out: &mut String, report: &Report) {
         Verdict::Failed => "<span class=\"failed\">FAIL</span>",
         Verdict::NotJudged => "<span class=\"soft\">not judged</span>",
     };
-    let rows = report.gates.iter().map(|gate| vec![word(gate.verdict).to_owned(), escape(&gate.name), escape(&gate.figure), escape(&gate.wanted), escape(&gate.why)]);
+    let rows =
+        report.gates.iter().map(|gate| vec![word(gate.verdict).to_owned(), escape(&gate.name), escape(&gate.figure), escape(&gate.wanted), escape(&gate.why)]);
     table(out, &["", "gate", "found", "wanted", "why"], &[], rows.collect());
 }
 
@@ -226,7 +227,10 @@ fn streams(out: &mut String, report: &Report) {
         return;
     }
     let _ = write!(out, "<h2>Streams of one process{}</h2>", behaviour(report));
-    let rows = report.streams.iter().map(|row| vec![row.blocks.to_string(), format!("{:.2}", row.one_ms), format!("{:.2}", row.two_ms), format!("{:.2}", row.speedup)]);
+    let rows = report
+        .streams
+        .iter()
+        .map(|row| vec![row.blocks.to_string(), format!("{:.2}", row.one_ms), format!("{:.2}", row.two_ms), format!("{:.2}", row.speedup)]);
     table(out, &["blocks of a kernel", "one stream ms", "two streams ms", "times faster"], &[0, 1, 2, 3], rows.collect());
     if let Some(overlap) = &report.overlap {
         let _ = write!(

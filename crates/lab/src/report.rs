@@ -298,9 +298,8 @@ impl Report {
 
     /// Fills in how much slower each program is than one alone, where that is known.
     pub fn find_slowdowns(&mut self) {
-        let alone: Vec<(String, String, Source, f64)> = (self.sharing.iter().filter(|row| row.clients == 1))
-            .map(|row| (row.mode.clone(), row.workload.clone(), row.source, row.throughput))
-            .collect();
+        let alone: Vec<(String, String, Source, f64)> =
+            (self.sharing.iter().filter(|row| row.clients == 1)).map(|row| (row.mode.clone(), row.workload.clone(), row.source, row.throughput)).collect();
         for row in &mut self.sharing {
             let one = alone.iter().find(|(mode, workload, source, _)| *mode == row.mode && *workload == row.workload && *source == row.source);
             if let Some((.., one)) = one

@@ -114,7 +114,8 @@ fn frame(label: &str, x_name: &str, y_name: &str, x: &Axis, y: &Axis, x_ticks: &
         );
     }
     for tick in x_ticks {
-        let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" class=\"mid\">{}</text>", x.place(*tick), HEIGHT - BOTTOM + 16.0, number(*tick).trim_end_matches(".00"));
+        let _ =
+            write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" class=\"mid\">{}</text>", x.place(*tick), HEIGHT - BOTTOM + 16.0, number(*tick).trim_end_matches(".00"));
     }
     let _ = write!(
         out,
@@ -157,7 +158,13 @@ pub(crate) fn lines(label: &str, x_name: &str, y_name: &str, scales: (Scale, Sca
         if series.points.len() <= 8 {
             for (a, b) in &series.points {
                 let title = format!("{}: {} at {}", series.name, number(*b), number(*a));
-                let _ = write!(inside, "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{}</title></circle>", x.place(*a), y.place(*b), escape(&title));
+                let _ = write!(
+                    inside,
+                    "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{}</title></circle>",
+                    x.place(*a),
+                    y.place(*b),
+                    escape(&title)
+                );
             }
         }
     }
@@ -169,18 +176,19 @@ pub(crate) fn scatter(label: &str, x_name: &str, y_name: &str, series: &[Series]
     let all = || series.iter().flat_map(|series| series.points.iter()).flat_map(|point| [point.0, point.1]);
     let x = Axis::new(Scale::Log, all(), LEFT, WIDTH - RIGHT);
     let y = Axis::new(Scale::Log, all(), HEIGHT - BOTTOM, TOP);
-    let mut inside = format!(
-        "<line class=\"axis\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
-        x.place(x.low),
-        y.place(y.low),
-        x.place(x.high),
-        y.place(y.high)
-    );
+    let mut inside =
+        format!("<line class=\"axis\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>", x.place(x.low), y.place(y.low), x.place(x.high), y.place(y.high));
     for series in series {
         for (a, b) in &series.points {
             let title = format!("{}: measured {}, predicted {}", series.name, number(*a), number(*b));
             let class = series.colour % COLOURS;
-            let _ = write!(inside, "<circle class=\"s{class} dot\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"><title>{}</title></circle>", x.place(*a), y.place(*b), escape(&title));
+            let _ = write!(
+                inside,
+                "<circle class=\"s{class} dot\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"><title>{}</title></circle>",
+                x.place(*a),
+                y.place(*b),
+                escape(&title)
+            );
         }
     }
     let ticks = x.ticks();
@@ -198,7 +206,8 @@ pub(crate) fn timeline(label: &str, rows: &[Vec<(f64, f64)>]) -> String {
         let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" class=\"end\">{}</text>", LEFT - 6.0, top + 15.0, number + 1);
         for (from, to) in row {
             let (from, to) = (place(*from), place(*to));
-            let _ = write!(out, "<rect class=\"f{}\" x=\"{from:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"20\"/>", number % COLOURS, (to - from - 0.5).max(0.7));
+            let _ =
+                write!(out, "<rect class=\"f{}\" x=\"{from:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"20\"/>", number % COLOURS, (to - from - 0.5).max(0.7));
         }
     }
     for step in 0..=4 {

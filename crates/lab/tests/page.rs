@@ -59,7 +59,13 @@ fn report(name: &str, value: f64) -> Report {
         faults: vec![FaultRow { mode: "cumux".into(), others: 3, survivors: 2, told: text() }],
         timelines: vec![Timeline { mode: "cumux".into(), workload: text(), spans_us: vec![vec![(0.0, value)], vec![]] }],
         gates: vec![Gate { name: text(), figure: text(), wanted: text(), verdict: Verdict::Failed, why: text() }],
-        decision: Some(Decision { question: text(), recommended: text(), reasons: vec![text()], against: vec![(text(), text())], plan: serde_json::json!({ "a": name }) }),
+        decision: Some(Decision {
+            question: text(),
+            recommended: text(),
+            reasons: vec![text()],
+            against: vec![(text(), text())],
+            plan: serde_json::json!({ "a": name }),
+        }),
         artifacts: vec![text()],
         ..Report::new()
     };

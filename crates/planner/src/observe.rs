@@ -403,8 +403,7 @@ impl Program {
             waits_after: waits,
         };
         let lasted_ns = self.until.saturating_sub(began);
-        let recorded =
-            Recorded { at: circumstances.at, cumux: circumstances.cumux.clone(), driver: circumstances.driver.clone(), lasted_ns };
+        let recorded = Recorded { at: circumstances.at, cumux: circumstances.cumux.clone(), driver: circumstances.driver.clone(), lasted_ns };
         let memory = self.memory.iter().map(|(at, bytes)| MemoryAt { at_ns: at.saturating_sub(began), bytes: *bytes }).collect();
         Ok(Profile {
             format: profile::FORMAT.to_owned(),

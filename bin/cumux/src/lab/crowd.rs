@@ -4,6 +4,7 @@
 use crate::demo::interrupt::Interrupt;
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -68,8 +69,8 @@ impl End {
         self.said.last().cloned().unwrap_or_else(|| self.status.to_string())
     }
 
-    /// What it has found, if it ended well.
-    pub fn finding(&self) -> anyhow::Result<Finding> {
+    /// Its result: the last line that is a document.
+    pub fn result<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         let line = self.said.iter().rev().find(|line| line.starts_with('{')).with_context(|| format!("a program said: {}", self.last_line()))?;
         serde_json::from_str(line).context("a program's result is not understood")
     }

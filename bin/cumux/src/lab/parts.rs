@@ -1,9 +1,9 @@
 //! The parts of the lab. Each adds to the report and says what became of it.
 
+use super::Progress;
 use super::card;
 use super::crowd::{Crowd, End, Finding};
 use super::ways::{self, Way};
-use super::Progress;
 use crate::demo::cast;
 use crate::demo::interrupt::Interrupt;
 use crate::device::DeviceName;
@@ -113,8 +113,14 @@ impl<'a> Lab<'a> {
         }
     }
 
-    fn size(&self) -> &'static str {
-        if self.software { "0" } else { "1" }
+    /// How large a workload is. A matrix product on a card takes milliseconds, as the layers of large
+    /// models do; the others are small.
+    fn size(&self, workload: &str) -> &'static str {
+        match (self.software, workload) {
+            (true, _) => "0",
+            (false, "matmul") => "4",
+            (false, _) => "1",
+        }
     }
 
     /// All parts, in their order.
@@ -183,13 +189,16 @@ impl<'a> Lab<'a> {
             serial_ms: f64,
             overlapped_ms: f64,
         }
-        let end = self.alone(&["streams", self.size()])?;
-        let found: Found = serde_json::from_str(&end.last_line()).context("the result of the streams is not understood")?;
+        let end = self.alone(&["streams", self.size("streams")])?;
+        let found: Found = end.result()?;
         let row = |pair: Pair| StreamsRow { blocks: pair.blocks, one_ms: pair.one_ms, two_ms: pair.two_ms, speedup: pair.one_ms / pair.two_ms.max(1e-9) };
         self.report.streams = std::iter::once(found.matmul).chain(found.streams).map(row).collect();
         let Copies { serial_ms, overlapped_ms } = found.overlap;
         self.report.overlap = Some(Overlap { serial_ms, overlapped_ms, recovered: 1.0 - overlapped_ms / serial_ms.max(1e-9) });
-        Ok((Outcome::Ran, "a small matrix product first, then kernels of several sizes, in two streams against one; copies in three streams against one".into()))
+        Ok((
+            Outcome::Ran,
+            "a small matrix product first, then kernels of several sizes, in two streams against one; copies in three streams against one".into(),
+        ))
     }
 
     /// Every workload with every number of programs by one way.
@@ -198,12 +207,12 @@ impl<'a> Lab<'a> {
         let seconds = self.seconds().to_string();
         for workload in self.workloads() {
             for clients in self.crowds() {
-                let arguments = self.work(&["load", workload, &seconds, self.size()]);
+                let arguments = self.work(&["load", workload, &seconds, self.size(workload)]);
                 let commands = (0..*clients).map(|_| way.command(&arguments, *clients, &self.libraries, self.software)).collect::<Result<_, _>>()?;
                 let mut crowd = Crowd::start(commands, self.interrupt, self.limit())?;
                 crowd.wait_until_ready()?;
                 crowd.go();
-                let findings = crowd.finish()?.iter().map(End::finding).collect::<Result<Vec<_>, _>>()?;
+                let findings = crowd.finish()?.iter().map(End::result).collect::<Result<Vec<Finding>, _>>()?;
                 if findings.iter().any(|finding| !finding.right) {
                     bail!("{workload} with {clients} programs has wrong results");
                 }
@@ -261,7 +270,7 @@ impl<'a> Lab<'a> {
         let way = Way::open(mode, &self.devices)?;
         let seconds = (self.seconds() + 0.5).to_string();
         let command = |arguments: &[&str]| way.command(&self.work(arguments), INNOCENTS + 1, &self.libraries, self.software);
-        let others = (0..INNOCENTS).map(|_| command(&["load", "spin", &seconds, self.size()])).collect::<Result<_, _>>()?;
+        let others = (0..INNOCENTS).map(|_| command(&["load", "spin", &seconds, self.size("spin")])).collect::<Result<_, _>>()?;
         let mut crowd = Crowd::start(others, self.interrupt, self.limit())?;
         crowd.wait_until_ready()?;
         crowd.go();
@@ -271,7 +280,7 @@ impl<'a> Lab<'a> {
         if !faulty.said.iter().any(|line| line.contains("ILLEGAL_ADDRESS") || line.contains("IllegalAddress")) {
             bail!("the program with the fault was not told of it: {}", faulty.last_line());
         }
-        let survives = |end: &&End| end.finding().is_ok_and(|finding| finding.right);
+        let survives = |end: &&End| end.result::<Finding>().is_ok_and(|finding| finding.right);
         let survivors = ends.iter().filter(survives).count() as u32;
         let told = ends.iter().find(|end| !survives(end)).map(End::last_line).unwrap_or_default();
         self.report.faults.push(FaultRow { mode: mode.to_owned(), others: INNOCENTS, survivors, told });
@@ -293,7 +302,7 @@ impl<'a> Lab<'a> {
         crowd.go();
         let (mut slices, mut gaps) = (Vec::new(), Vec::new());
         for end in crowd.finish()? {
-            let found: Found = serde_json::from_str(&end.last_line()).context("the result of the slices is not understood")?;
+            let found: Found = end.result()?;
             slices.extend(found.gaps.windows(2).map(|two| (two[1].0 - two[0].1) / 1e3));
             gaps.extend(found.gaps.iter().map(|gap| (gap.1 - gap.0) / 1e3));
         }
@@ -311,7 +320,7 @@ impl<'a> Lab<'a> {
         let seconds = self.seconds().to_string();
         let mut commands: Vec<(String, Vec<OsString>)> = Vec::new();
         for workload in self.workloads() {
-            commands.push(((*workload).to_owned(), self.work(&["load", workload, &seconds, self.size(), "now"])));
+            commands.push(((*workload).to_owned(), self.work(&["load", workload, &seconds, self.size(workload), "now"])));
         }
         if !self.own.is_empty() {
             commands.push((OWN.to_owned(), self.own.clone()));

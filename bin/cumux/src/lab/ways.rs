@@ -80,7 +80,9 @@ pub fn offered(devices: &[DeviceName]) -> Vec<(&'static str, Result<(), String>)
         ];
     }
     let mps = card::mps_control().map(drop);
-    let mig = Err("the lab changes no card: instances are predicted. To measure them, make instances with artifacts/mig/apply-mig.sh and run the lab in each".to_owned());
+    let mig =
+        Err("the lab changes no card: instances are predicted. To measure them, make instances with artifacts/mig/apply-mig.sh and run the lab in each"
+            .to_owned());
     vec![("time_sliced", Ok(())), ("mps", mps), ("cumux", Ok(())), ("mig", mig)]
 }
 

@@ -21,7 +21,12 @@ pub fn page(profile: &Profile) -> String {
     let mut text = format!("{} on {}\n", name(&profile.program, 120), name(&profile.card.name, 60));
     let launches: u64 = profile.kernels.iter().map(|kernel| kernel.count).sum();
     let busy: f64 = profile.kernels.iter().map(|kernel| kernel.count as f64 * kernel.duration.mean_ns).sum();
-    text.push_str(&format!("{} requests, {launches} launches, {} of the card's time, {} of memory\n", profile.requests, time(busy), bytes(profile.peak_memory())));
+    text.push_str(&format!(
+        "{} requests, {launches} launches, {} of the card's time, {} of memory\n",
+        profile.requests,
+        time(busy),
+        bytes(profile.peak_memory())
+    ));
     if let Some(recorded) = &profile.recorded {
         let driver = if recorded.driver.is_empty() { "software GPU".to_owned() } else { format!("driver {}", name(&recorded.driver, 40)) };
         let lasted = recorded.lasted_ns as f64;
@@ -103,7 +108,10 @@ fn host(profile: &Profile) -> String {
     text.push_str(&format!("between launches the host has {} (99 of 100 at most {})\n", time(gap.mean_ns), time(gap.p99_ns)));
     text.push_str(&format!("it waits {} times, {} together\n", host.waits, time(host.waiting_ns as f64)));
     for wait in host.waits_after.iter().take(8) {
-        let after = wait.after.and_then(|kernel| profile.kernels.get(kernel)).map_or("before any launch".to_owned(), |kernel| format!("behind {}", name(&kernel.name, LONGEST_NAME)));
+        let after = wait
+            .after
+            .and_then(|kernel| profile.kernels.get(kernel))
+            .map_or("before any launch".to_owned(), |kernel| format!("behind {}", name(&kernel.name, LONGEST_NAME)));
         text.push_str(&format!("  {after}: {} times, {}\n", wait.count, time(wait.total_ns as f64)));
     }
     text

@@ -6,8 +6,8 @@ use crate::sync::lock;
 use cumux_link::recorder::{Recorder, now_ns};
 use cumux_wire::facts::DeviceFacts;
 use cumux_wire::module::FunctionInfo;
-use cumux_wire::recording::{Fact, LONGEST_NAME, Moment, Shape, Way, moved};
 use cumux_wire::record::Op;
+use cumux_wire::recording::{Fact, LONGEST_NAME, Moment, Shape, Way, moved};
 use std::sync::Mutex;
 
 /// The recording of this process, if it is recorded.
