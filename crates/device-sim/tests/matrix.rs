@@ -113,7 +113,9 @@ fn names(letter: char, fragment: &Fragment) -> String {
 
 /// A kernel that loads the fragments from `in`, runs the instruction and stores D to `out`.
 fn program(mnemonic: &str, a: &Fragment, b: &Fragment, c: &Fragment, d: &Fragment) -> String {
-    let mut text = String::from(".version 8.7\n.target sm_90\n.address_size 64\n.visible .entry multiply(.param .u64 in, .param .u64 out)\n{\n\t.reg .b64 %in, %out, %at;\n\t.reg .b32 %t;\n");
+    let mut text = String::from(
+        ".version 8.7\n.target sm_90\n.address_size 64\n.visible .entry multiply(.param .u64 in, .param .u64 out)\n{\n\t.reg .b64 %in, %out, %at;\n\t.reg .b32 %t;\n",
+    );
     for (letter, fragment) in [('a', a), ('b', b), ('c', c), ('d', d)] {
         let bits = if fragment.wide { 64 } else { 32 };
         writeln!(text, "\t.reg .b{bits} %{letter}<{}>;", fragment.registers.len() + 1).expect("text");
@@ -172,9 +174,18 @@ fn check(suffix: &str, shape: (u32, u32, u32), [d, a, b, c]: [Kind; 4], product:
     let a_at = |row: u32, column: u32| number(a, u64::from(1 + row * k + column));
     let b_at = |row: u32, column: u32| number(b, u64::from(100_000 + row * n + column));
     let c_at = |row: u32, column: u32| number(c, u64::from(200_000 + row * n + column));
-    let of_a = fragment(a, m * k / 32, |i, lane| { let (r, c) = a_place(shape, a.bits, i, lane); a_at(r, c).1 });
-    let of_b = fragment(b, k * n / 32, |i, lane| { let (r, c) = b_place(shape, b.bits, i, lane); b_at(r, c).1 });
-    let of_c = fragment(c, m * n / 32, |i, lane| { let (r, c) = c_place(i, lane); c_at(r, c).1 });
+    let of_a = fragment(a, m * k / 32, |i, lane| {
+        let (r, c) = a_place(shape, a.bits, i, lane);
+        a_at(r, c).1
+    });
+    let of_b = fragment(b, k * n / 32, |i, lane| {
+        let (r, c) = b_place(shape, b.bits, i, lane);
+        b_at(r, c).1
+    });
+    let of_c = fragment(c, m * n / 32, |i, lane| {
+        let (r, c) = c_place(i, lane);
+        c_at(r, c).1
+    });
     let expected = fragment(d, m * n / 32, |i, lane| {
         let (row, column) = c_place(i, lane);
         let sum = (0..k).fold(c_at(row, column).0, |sum, x| sum + product(a_at(row, x).0, b_at(x, column).0));
@@ -202,7 +213,9 @@ fn products_have_the_layouts_of_the_manual() {
             check("", shape, [*sum, a, a, *sum], times);
         }
     }
-    for (shape, kinds) in [((8, 8, 16), [S8, U8]), ((16, 8, 16), [S8, U8]), ((16, 8, 32), [S8, U8]), ((8, 8, 32), [S4, U4]), ((16, 8, 32), [S4, U4]), ((16, 8, 64), [S4, U4])] {
+    for (shape, kinds) in
+        [((8, 8, 16), [S8, U8]), ((16, 8, 16), [S8, U8]), ((16, 8, 32), [S8, U8]), ((8, 8, 32), [S4, U4]), ((16, 8, 32), [S4, U4]), ((16, 8, 64), [S4, U4])]
+    {
         for a in kinds {
             for b in kinds {
                 check("", shape, [S32, a, b, S32], times);
@@ -251,11 +264,7 @@ fn four_products_at_once() {
                 b_at(quad(lane), r, c).1
             });
             let place = |i: u32, lane: u32| {
-                if sum == F16 {
-                    (lane % 4 + lower(lane), i)
-                } else {
-                    ((lane & 1) + (i & 2) + lower(lane), (i & 4) + (lane & 2) + (i & 1))
-                }
+                if sum == F16 { (lane % 4 + lower(lane), i) } else { ((lane & 1) + (i & 2) + lower(lane), (i & 4) + (lane & 2) + (i & 1)) }
             };
             let c_at = |q: u32, (row, column): (u32, u32)| number(sum, u64::from(90_000 + 1000 * q + row * 8 + column));
             let of_c = fragment(sum, 8, |i, lane| c_at(quad(lane), place(i, lane)).1);

@@ -29,8 +29,7 @@ const ROW_ALIGN: u64 = 64;
 /// Levels begin at multiples of this.
 const LEVEL_ALIGN: u64 = 512;
 /// The flags that are served. The last one is for other graphics interfaces and means nothing here.
-const FLAGS: c_uint =
-    CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT;
+const FLAGS: c_uint = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT;
 
 /// An array, or a level of a mipmapped one.
 #[derive(Debug)]
@@ -161,7 +160,12 @@ fn lay_out(described: &CUDA_ARRAY3D_DESCRIPTOR, texel: u64) -> Option<(u64, u64,
 fn level_of(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
     let halved = |n: usize| if n == 0 { 0 } else { (n >> level).max(1) };
     let layered = whole.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
-    CUDA_ARRAY3D_DESCRIPTOR { Width: halved(whole.Width), Height: halved(whole.Height), Depth: if layered { whole.Depth } else { halved(whole.Depth) }, ..*whole }
+    CUDA_ARRAY3D_DESCRIPTOR {
+        Width: halved(whole.Width),
+        Height: halved(whole.Height),
+        Depth: if layered { whole.Depth } else { halved(whole.Depth) },
+        ..*whole
+    }
 }
 
 /// Checks a description. Gives what a channel is.

@@ -202,7 +202,8 @@ fn describe_sampling(texture: &CUDA_TEXTURE_DESC, resource: &Description) -> Try
 /// Refuses a view that shows something else than all of the resource.
 fn check_view(view: &CUDA_RESOURCE_VIEW_DESC, resource: &Description) -> Try {
     let last_level = resource.levels.len() as u32 - 1;
-    let whole_size = [view.width, view.height, view.depth].iter().zip(resource.size).all(|(of_view, size)| *of_view as u64 <= 1 || *of_view as u64 == u64::from(size));
+    let whole_size =
+        [view.width, view.height, view.depth].iter().zip(resource.size).all(|(of_view, size)| *of_view as u64 <= 1 || *of_view as u64 == u64::from(size));
     let is_whole = view.format == CUresourceViewFormat::CU_RES_VIEW_FORMAT_NONE
         && whole_size
         && (view.firstMipmapLevel, view.firstLayer) == (0, 0)

@@ -194,7 +194,8 @@ impl Description {
         let mut words = [0u64; WORDS];
         let shape = SHAPES.iter().position(|shape| *shape == self.shape).unwrap_or(0) as u64;
         words[0] = MAGIC;
-        words[1] = shape | self.channel.code() << 8 | u64::from(self.channels) << 16 | (self.levels.len() as u64) << 24 | u64::from(self.sampling.is_some()) << 32;
+        words[1] =
+            shape | self.channel.code() << 8 | u64::from(self.channels) << 16 | (self.levels.len() as u64) << 24 | u64::from(self.sampling.is_some()) << 32;
         words[2] = u64::from(self.size[0]) | u64::from(self.size[1]) << 32;
         words[3] = u64::from(self.size[2]) | u64::from(self.layers) << 32;
         if let Some(sampling) = &self.sampling {

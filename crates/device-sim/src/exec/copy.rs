@@ -9,13 +9,7 @@ use crate::program::code::CopyOp;
 use crate::simd::lanes::{NO_SLOT, WarpRegisters};
 
 /// Copies for each lane of `mask`, lowest lane first.
-pub(super) fn perform<M: GlobalMemory>(
-    registers: &WarpRegisters<'_>,
-    op: &CopyOp,
-    mask: u32,
-    near: &mut NearMemory<'_>,
-    memory: &mut M,
-) -> LaneResult<()> {
+pub(super) fn perform<M: GlobalMemory>(registers: &WarpRegisters<'_>, op: &CopyOp, mask: u32, near: &mut NearMemory<'_>, memory: &mut M) -> LaneResult<()> {
     let to = compute_addresses(registers, op.to.base, op.to.offset);
     let from = compute_addresses(registers, op.from.base, op.from.offset);
     let barriers = op.counted_by.map(|place| (place.space, compute_addresses(registers, place.base, place.offset)));

@@ -30,7 +30,9 @@ pub(super) fn perform<M: GlobalMemory>(
         MatrixKind::MultiplyQuads { a_by_column, b_by_row, accumulator, into } => {
             multiply_quads(registers, op, [a_by_column, b_by_row], accumulator, into, mask);
         }
-        MatrixKind::LoadFragment { shape, part, element, by_column } => return load_fragment(registers, op, shape, part, element, by_column, mask, near, memory),
+        MatrixKind::LoadFragment { shape, part, element, by_column } => {
+            return load_fragment(registers, op, shape, part, element, by_column, mask, near, memory);
+        }
         MatrixKind::StoreFragment { shape, element, by_column } => return store_fragment(registers, op, shape, element, by_column, mask, near, memory),
         MatrixKind::LoadRows { transposed } => return load_rows(registers, op, transposed, mask, near, memory),
         MatrixKind::StoreRows { transposed } => return store_rows(registers, op, transposed, mask, near, memory),

@@ -130,7 +130,13 @@ impl Position {
     /// The position of a coordinate in a dimension of `size` texels.
     fn of(coordinate: f32, size: u32, normalized: bool, linear: bool) -> Position {
         let x = f64::from(coordinate) * if normalized { f64::from(size) } else { 1.0 };
-        let x = if x.is_finite() { x.clamp(-1e15, 1e15) } else if x > 0.0 { 1e15 } else { -1e15 };
+        let x = if x.is_finite() {
+            x.clamp(-1e15, 1e15)
+        } else if x > 0.0 {
+            1e15
+        } else {
+            -1e15
+        };
         if !linear {
             return Position { first: x.floor() as i64, weight: 0.0 };
         }
@@ -341,9 +347,8 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
         let dimensions = if flat { 2 } else { geometry.dimensions() };
         let normalized = sampling.normalized || flat;
         let linear = sampling.linear && self.is_real(sampling);
-        let positions = [0, 1, 2].map(|n| {
-            if n < dimensions { Position::of(coordinates[n], size[n], normalized, linear) } else { Position { first: 0, weight: 0.0 } }
-        });
+        let positions =
+            [0, 1, 2].map(|n| if n < dimensions { Position::of(coordinates[n], size[n], normalized, linear) } else { Position { first: 0, weight: 0.0 } });
         let mut sum = [0.0; 4];
         // Each corner of the cell whose weight is not zero.
         for corner in 0..8u32 {
@@ -352,9 +357,8 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
             if weight == 0.0 {
                 continue;
             }
-            let at = [0, 1, 2].map(|n| {
-                if n >= dimensions { Some(0) } else { index(sampling.address[n], normalized, positions[n].first + i64::from(next(n)), size[n]) }
-            });
+            let at = [0, 1, 2]
+                .map(|n| if n >= dimensions { Some(0) } else { index(sampling.address[n], normalized, positions[n].first + i64::from(next(n)), size[n]) });
             let texel = self.texel(sampling, level, at, layer)?;
             for (sum, value) in sum.iter_mut().zip(texel) {
                 // Not-a-number and infinity pass unchanged where there is one texel.

@@ -10,12 +10,12 @@ use crate::program::window;
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::RegisterSlot;
 use crate::simd::ops::convert::{
-    ConversionSpec, Cut, FromInt, Integral, NumberKind, PACK_BRAIN, PACK_MODE, PACK_RELU, PACK_SATFINITE, PACK_SIGNED, PackIntegers,
-    PackTwo, Resize, ToInt, described_conversion,
+    ConversionSpec, Cut, FromInt, Integral, NumberKind, PACK_BRAIN, PACK_MODE, PACK_RELU, PACK_SATFINITE, PACK_SIGNED, PackIntegers, PackTwo, Resize, ToInt,
+    described_conversion,
 };
 use crate::simd::ops::half::{B, H};
-use crate::simd::ops::round::{RM, RN, RNA, RP, RZ};
 use crate::simd::ops::narrow::Narrow;
+use crate::simd::ops::round::{RM, RN, RNA, RP, RZ};
 use crate::simd::ops::{bits, integer, narrow};
 use cumux_ptx::ast::{Instruction, Modifier, Opcode as O, Operand, Rounding, ScalarType as T, StateSpace, SymbolRef, Word};
 
@@ -119,6 +119,9 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     }
     if let (Some(format), _) | (_, Some(format)) = (narrow_of(to), narrow_of(from)) {
         return lower_narrow(lowerer, i, to, from, format);
+    }
+    if to == T::Ue8m0x2 || from == T::Ue8m0x2 {
+        return lower_powers(lowerer, i, to, from);
     }
     let [d, a] = i.operands.as_slice() else { return Err(Trouble::Refused) };
     if to == T::Tf32 || i.has(Word::Satfinite) {
@@ -245,6 +248,27 @@ fn lower_narrow(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T, from: T, form
     let (a, b) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?);
     let d = lowerer.lower_target32(d)?;
     lowerer.emit_alu(Alu { d, a, b, c: a, x: x | relu | narrow::format_code(format), ..Alu::new(f) });
+    Ok(())
+}
+
+/// `cvt` between two exponents of powers of two, and two singles or two bfloat16.
+fn lower_powers(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T, from: T) -> Lowered {
+    let known = |m: &Modifier| matches!(m, Modifier::Type(_) | Modifier::Round(_) | Modifier::Word(Word::Satfinite));
+    let (f, x, d, a, b) = match (to, from, i.rounding(), i.operands.as_slice()) {
+        (T::Ue8m0x2, T::F32, Some(mode @ (Rounding::Rz | Rounding::Rp)), [d, a, b]) => {
+            let up = if mode == Rounding::Rp { narrow::UP } else { 0 };
+            let limited = if i.has(Word::Satfinite) { narrow::LIMITED } else { 0 };
+            (alu::rare3x::<narrow::Powers>(), up | limited, d, a, b)
+        }
+        (T::Bf16x2, T::Ue8m0x2, Some(Rounding::Rn), [d, a]) if !i.has(Word::Satfinite) => (alu::rare3x::<narrow::PowersToBrain>(), 0, d, a, a),
+        _ => return Err(Trouble::Refused),
+    };
+    if !i.modifiers.iter().all(known) {
+        return Err(Trouble::Refused);
+    }
+    let (a, b) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?);
+    let d = lowerer.lower_target32(d)?;
+    lowerer.emit_alu(Alu { d, a, b, c: a, x, ..Alu::new(f) });
     Ok(())
 }
 

@@ -91,8 +91,9 @@ fn lower_small(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let count = (*bytes / 4) as u8;
     let mut data = [NO_SLOT; 8];
     data[..count.into()].fill_with(|| lowerer.new_temporary32());
-    let access =
-        |place: Place| Box::new(MemoryOp { space: place.space, base: place.base, offset: place.offset, bytes: 4, count, data, wide: false, sign: 0, order: Order::Weak });
+    let access = |place: Place| {
+        Box::new(MemoryOp { space: place.space, base: place.base, offset: place.offset, bytes: 4, count, data, wide: false, sign: 0, order: Order::Weak })
+    };
     lowerer.emit(Op::Load(access(from)));
     lowerer.emit(Op::Store(access(to)));
     Ok(())
@@ -102,7 +103,9 @@ fn lower_small(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 fn lower_bulk(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let (to, from) = spaces(i)?;
     let counted = i.modifiers.iter().any(|m| matches!(m, Modifier::Other(word) if word.starts_with("mbarrier")));
-    if i.has(Word::Mask) || !matches!((to.is_shared(), from, counted), (true, StateSpace::Global, true) | (false, StateSpace::Shared | StateSpace::SharedCta, false)) {
+    if i.has(Word::Mask)
+        || !matches!((to.is_shared(), from, counted), (true, StateSpace::Global, true) | (false, StateSpace::Shared | StateSpace::SharedCta, false))
+    {
         return Err(Trouble::Refused);
     }
     let [target, source, bytes, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };

@@ -212,11 +212,8 @@ fn lower_fragment(lowerer: &mut Lowerer<'_>, i: &Instruction, words: &Words<'_>)
         (true, [registers, place, stride @ ..]) | (false, [place, registers, stride @ ..]) => (registers, place, stride),
         _ => return reject("operands are missing"),
     };
-    let mut op = empty_op(if loads {
-        MatrixKind::LoadFragment { shape, part, element, by_column }
-    } else {
-        MatrixKind::StoreFragment { shape, element, by_column }
-    });
+    let mut op =
+        empty_op(if loads { MatrixKind::LoadFragment { shape, part, element, by_column } } else { MatrixKind::StoreFragment { shape, element, by_column } });
     let (space, base, offset) = lower_address(lowerer, i.space(), place)?;
     op.place = Place { space, base, offset };
     match stride {

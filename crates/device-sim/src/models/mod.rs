@@ -35,13 +35,7 @@ const MODELS: [Model; 8] = [
     Model { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4], localities: 1 },
     Model { id: "sim:t4", name: "Tesla T4", memory: 15_102 * MIB, differs: &[T4], localities: 1 },
     Model { id: "sim:b300", name: "NVIDIA B300", memory: 275_040 * MIB, differs: &[B300], localities: 2 },
-    Model {
-        id: "sim:rtx-pro-6000",
-        name: "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-        memory: 97_247 * MIB,
-        differs: &[RTX_PRO_6000],
-        localities: 1,
-    },
+    Model { id: "sim:rtx-pro-6000", name: "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", memory: 97_247 * MIB, differs: &[RTX_PRO_6000], localities: 1 },
     Model { id: "sim:gb10", name: "NVIDIA GB10", memory: 122_570 * MIB, differs: &[RTX_PRO_6000, GB10], localities: 1 },
 ];
 
@@ -371,7 +365,19 @@ mod tests {
     #[test]
     fn every_card_is_listed_and_has_its_memory() {
         let gigabytes: Vec<(&str, u64)> = crate::names().map(|id| (id, facts(id, 0).unwrap().memory >> 30)).collect();
-        assert_eq!(gigabytes, [("sim:h200", 139), ("sim:a100-80", 79), ("sim:a100", 39), ("sim:l4", 21), ("sim:t4", 14), ("sim:b300", 268), ("sim:rtx-pro-6000", 94), ("sim:gb10", 119)]);
+        assert_eq!(
+            gigabytes,
+            [
+                ("sim:h200", 139),
+                ("sim:a100-80", 79),
+                ("sim:a100", 39),
+                ("sim:l4", 21),
+                ("sim:t4", 14),
+                ("sim:b300", 268),
+                ("sim:rtx-pro-6000", 94),
+                ("sim:gb10", 119)
+            ]
+        );
         let unknown = facts("sim:h300", 0).unwrap_err().to_string();
         assert!(crate::names().all(|id| unknown.contains(id)), "{unknown}");
     }

@@ -131,6 +131,58 @@ impl Op3x for Widening {
     }
 }
 
+/// In the immediate of [`Powers`]: up, not towards zero.
+pub const UP: u16 = 1;
+/// In the immediate of [`Powers`]: numbers beyond the largest power become that one.
+pub const LIMITED: u16 = 2;
+
+/// Two singles to the exponents of powers of two (`.ue8m0x2`), without their signs; the first one
+/// above the second.
+pub struct Powers;
+impl Op3x for Powers {
+    type T = u32;
+    #[inline(always)]
+    fn compute(a: u32, b: u32, _: u32, x: u16) -> u32 {
+        let power = |bits: u32| {
+            let magnitude = bits & 0x7fff_ffff;
+            let (raised, fraction) = (magnitude >> 23, magnitude & 0x7f_ffff);
+            let above = match raised {
+                // The least power is a subnormal single.
+                0 => u32::from(fraction > 0x40_0000),
+                _ => u32::from(fraction != 0),
+            };
+            let power = raised + if x & UP != 0 { above } else { 0 };
+            match magnitude {
+                0x7f80_0001.. => 0xff,
+                _ if power >= 0xff => {
+                    if x & LIMITED != 0 {
+                        0xfe
+                    } else {
+                        0xff
+                    }
+                }
+                _ => power,
+            }
+        };
+        power(b) | power(a) << 8
+    }
+}
+
+/// Two exponents of powers of two to two bfloat16.
+pub struct PowersToBrain;
+impl Op3x for PowersToBrain {
+    type T = u32;
+    #[inline(always)]
+    fn compute(a: u32, _: u32, _: u32, _: u16) -> u32 {
+        let part = |power: u32| match power & 0xff {
+            0 => 0x40,
+            0xff => 0x7fff,
+            power => power << 7,
+        };
+        part(a) | part(a >> 8) << 16
+    }
+}
+
 /// A single rounded to `.tf32`. The low bits of the immediate are the rounding mode.
 pub struct Rounding19;
 impl Op3x for Rounding19 {
@@ -180,6 +232,16 @@ mod tests {
         assert_eq!(NARROW.map(|format| format.decode(1)), [0.001953125, 0.0000152587890625, 0.0625, 0.125, 0.5]);
         assert_eq!(NARROW.map(|format| format.encode(f64::NAN)), [0x7f, 0x7f, 0x1f, 0x1f, 0x7]);
         assert!(Narrow::E4m3.decode(0xff).is_nan() && Narrow::E5m2.decode(0x7e).is_nan() && Narrow::E5m2.decode(0xfc) == f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn powers_are_rounded_up_or_down() {
+        let of = |a: f32, x: u16| <Powers as Op3x>::compute(0, a.to_bits(), 0, x);
+        assert_eq!([of(1.0, 0), of(1.0, UP), of(-1.5, 0), of(-1.5, UP), of(0.0, UP)], [127, 127, 127, 128, 0]);
+        assert_eq!([of(f32::MAX, UP), of(f32::MAX, UP | LIMITED), of(f32::INFINITY, LIMITED), of(f32::NAN, LIMITED)], [0xff, 0xfe, 0xfe, 0xff]);
+        let least = f32::from_bits(0x40_0000);
+        assert_eq!([of(least, UP), of(least.next_up(), UP), of(least.next_up(), 0), of(f32::MIN_POSITIVE, 0)], [0, 1, 0, 1]);
+        assert_eq!(<PowersToBrain as Op3x>::compute(127 | 0xff << 8, 0, 0, 0), 0x3f80 | 0x7fff << 16);
     }
 
     #[test]
