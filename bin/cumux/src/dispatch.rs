@@ -2,7 +2,7 @@
 
 use crate::cli::{self, Cli, Command};
 use crate::say::{self, SayError};
-use crate::{artifacts, control, demo, doctor, faults, install, plan, processes, relocate, run, share, status, top, upgrade};
+use crate::{artifacts, control, demo, doctor, exporter, faults, install, plan, processes, relocate, run, share, status, top, upgrade};
 use clap::Parser as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -33,11 +33,12 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Move { client, own: _, back, json } => relocate::main(client, back, json),
         Command::Upgrade { program, json } => upgrade::main(program, json),
         Command::Faults { json, export, file } => faults::main(json, export, file.as_deref()),
+        Command::Exporter(arguments) => exporter::main(&arguments),
         Command::Doctor { json, device, program } => doctor::main(json, device.as_deref(), program.as_deref()),
         Command::Demo { json, device } => demo::main(json, device.as_deref()),
         Command::Plan(arguments) => plan::main(&arguments),
         Command::Artifacts(arguments) => artifacts::main(arguments),
-        Command::Install { prefix, drop_in } => install::main(&prefix, drop_in),
+        Command::Install(arguments) => install::main(&arguments),
         Command::Completions { shell } => {
             say::bytes(&cli::completions(shell))?;
             Ok(0)
@@ -52,6 +53,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Survey { arguments } => processes::survey(arguments),
+        Command::Trial { library } => exporter::trial::main(&library),
         Command::Keeper { arguments } => processes::keeper(arguments),
         Command::Executor { arguments } => processes::executor(arguments),
     }
