@@ -3,6 +3,7 @@
 
 mod packages;
 mod prometheus;
+mod skyward;
 
 use cumux_testkit::cumux;
 use std::path::{Path, PathBuf};
