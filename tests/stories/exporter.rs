@@ -128,6 +128,28 @@ fn figures_agree_with_the_status_and_faults_count_once() {
     assert!(status == 405 && text.contains("only GET and HEAD"), "{text}");
 }
 
+/// A group is there with its limits before anybody is in it; its clients carry its name.
+#[test]
+fn groups_and_their_clients() {
+    let node = Node::start();
+    let made = node.cumux(&["group", "create", "pod", "memory=1G", "clients=3", "percentage=25"]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let directory = String::from_utf8(made.stdout).unwrap();
+    let exporter = Exporter::start(&node, &[]);
+    assert_eq!(value(&exporter.metrics(), "cumux_group_clients", &["group=\"pod\""]), Some(0.0));
+    let client = node.test_client("idle").env("CUDA_MPS_PIPE_DIRECTORY", directory.trim()).start();
+    client.wait_for_line("ready");
+    let pid = format!("pid=\"{}\"", client.pid());
+    let text = node.wait_for("the client in the metrics", |_| Some(exporter.metrics()).filter(|text| text.contains(&pid)));
+    assert_eq!(value(&text, "cumux_client_kernels_total", &[&pid, "group=\"pod\""]), Some(1.0), "{text}");
+    let card = ["group=\"pod\"", "gpu=\"0\"", "UUID=\"GPU-"];
+    assert_eq!(value(&text, "cumux_group_memory_limit_bytes", &card), Some(f64::from(1 << 30)), "{text}");
+    assert_eq!(value(&text, "cumux_group_memory_bytes", &card), Some(node.client_status(client.pid()).unwrap().memory as f64), "{text}");
+    assert_eq!(value(&text, "cumux_group_clients_limit", &["group=\"pod\""]), Some(3.0));
+    assert_eq!(value(&text, "cumux_group_active_thread_ratio", &["group=\"pod\""]), Some(0.25));
+    client.expect_ok();
+}
+
 #[test]
 fn health_is_the_daemons_and_readiness_that_of_a_program() {
     let node = Node::with().env("CUMUX_HEARTBEAT_MS", "0").start();

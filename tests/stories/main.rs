@@ -22,6 +22,7 @@ mod ends;
 mod errors;
 mod exporter;
 mod faults;
+mod groups;
 mod hostile;
 mod images;
 mod isolation;

@@ -2,6 +2,7 @@
 
 use crate::artifacts::ArtifactArguments;
 use crate::exporter::ExporterArguments;
+use crate::group::GroupCommand;
 use crate::install::InstallArguments;
 use crate::plan::PlanArguments;
 use crate::{device, top};
@@ -63,6 +64,12 @@ pub enum Command {
         percent: String,
         #[arg(long)]
         json: bool,
+    },
+    /// Makes, changes and shows groups: limits for several programs together, such as those of a
+    /// pod or of a job
+    Group {
+        #[command(subcommand)]
+        command: GroupCommand,
     },
     /// Moves a running client to an executor of its own, where it shares neither an address space
     /// nor a fault with others, or back to the one that all others share
@@ -237,7 +244,7 @@ mod tests {
     #[test]
     fn man_page_and_completions_name_every_command() {
         let page = String::from_utf8(man_page(None).unwrap()).unwrap().replace("\\-", "-");
-        for name in ["run", "status", "top", "set-share", "move", "upgrade", "doctor", "demo", "plan", "artifacts", "exporter", "install"] {
+        for name in ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "plan", "artifacts", "exporter", "install"] {
             assert!(page.contains(name), "{name} is not in the man page");
         }
         let page = String::from_utf8(man_page(Some("set-share")).unwrap()).unwrap();

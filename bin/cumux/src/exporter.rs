@@ -13,7 +13,7 @@ use crate::{say, supervisor};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::pipe_directory;
 use cumux_control::{Frontend, PipeDirectory};
-use cumux_exporter::families::{self, Snapshot};
+use cumux_exporter::families::{self, Group, Snapshot};
 use cumux_exporter::history::History;
 use cumux_exporter::http::{self, Handler, Response};
 use cumux_exporter::pods::{LogLinks, Names, Place};
@@ -78,6 +78,7 @@ struct Seen {
     looked: Option<Instant>,
     seconds: f64,
     status: Option<Result<Vec<ServerStatus>, String>>,
+    groups: Vec<Group>,
     history: History,
 }
 
@@ -104,7 +105,11 @@ impl Exporter {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.looked.is_none_or(|looked| looked.elapsed() >= FRESH) {
             let begun = Instant::now();
-            let status = status(&self.pipe);
+            let (status, groups) = match everything(&self.pipe) {
+                Ok((servers, groups)) => (Ok(servers), groups),
+                Err(why) => (Err(why), Vec::new()),
+            };
+            seen.groups = groups;
             seen.seconds = begun.elapsed().as_secs_f64();
             if let Ok(servers) = &status {
                 seen.history.observe(servers);
@@ -119,10 +124,10 @@ impl Exporter {
         let (trial, users) = (self.trials.last(), Users::read());
         let seen = self.look();
         let servers = seen.servers();
-        let snapshot = Snapshot { servers: servers.ok(), history: &seen.history, users: &users, trial, seconds: seen.seconds };
+        let snapshot = Snapshot { servers: servers.ok(), groups: &seen.groups, history: &seen.history, users: &users, trial, seconds: seen.seconds };
         let families = families::of(&snapshot, |server, client| {
             let place = place(server, client);
-            let name = self.names.name(&place, "").unwrap_or_default();
+            let name = self.names.name(&place, &client.group).unwrap_or_default();
             (place, name)
         });
         Response { status: OK, content_type: format.content_type(), body: render(&families, format) }
@@ -159,10 +164,28 @@ impl Handler for Exporter {
     }
 }
 
-/// The daemon's status, or why there is none.
+/// What `group list` answers.
+#[derive(serde::Deserialize)]
+struct Groups {
+    groups: Vec<Group>,
+}
+
+/// The daemon's status and its groups, or why there is neither.
+fn everything(pipe: &Path) -> Result<(Vec<ServerStatus>, Vec<Group>), String> {
+    let mut daemon = connect(pipe)?;
+    let servers = daemon.servers().map_err(|error| error.to_string())?;
+    let (text, _) = daemon.ask("group list").map_err(|error| error.to_string())?;
+    // A daemon of a version before groups has none.
+    Ok((servers, serde_json::from_str(&text).map_or_else(|_| Vec::new(), |Groups { groups }| groups)))
+}
+
+/// The daemon's status alone.
 fn status(pipe: &Path) -> Result<Vec<ServerStatus>, String> {
-    let mut daemon = Frontend::connect(&PipeDirectory::at(pipe)).map_err(|error| format!("{error} (pipe directory {})", pipe.display()))?;
-    daemon.servers().map_err(|error| error.to_string())
+    connect(pipe)?.servers().map_err(|error| error.to_string())
+}
+
+fn connect(pipe: &Path) -> Result<Frontend, String> {
+    Frontend::connect(&PipeDirectory::at(pipe)).map_err(|error| format!("{error} (pipe directory {})", pipe.display()))
 }
 
 /// Where a client runs. In another PID namespace than the daemon's, its numbers name other

@@ -16,6 +16,7 @@ mod doctor;
 mod error;
 mod exporter;
 mod faults;
+mod group;
 mod install;
 mod library;
 mod order;

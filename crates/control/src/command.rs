@@ -3,6 +3,8 @@
 //! `get_client_list` answers `Server 0 not found`), except where 0 would do harm
 //! ([`Command::Usage`]).
 
+use crate::group_commands::GroupCommand;
+
 /// A command of an administrator. `server` and `client` are process ids; `device` is an ordinal or
 /// a UUID, and `value` a limit, as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +80,8 @@ pub enum Command {
     Complaints,
     /// Our own: the names of the devices, as in `--device`.
     Devices,
+    /// Our own: `group …`.
+    Group(GroupCommand),
     /// A command that is not carried out, because arguments are missing or wrong and a guess would
     /// do harm. Contains how the command is written.
     Usage(&'static str),
@@ -116,6 +120,7 @@ impl Command {
                 | Command::ListPartitions
                 | Command::Complaints
                 | Command::Devices
+                | Command::Group(GroupCommand::List | GroupCommand::Usage)
                 | Command::Usage(_)
                 | Command::Unknown { .. }
         )
@@ -176,6 +181,7 @@ impl Command {
             "lspart" => Command::ListPartitions,
             "complaints" => Command::Complaints,
             "devices" => Command::Devices,
+            "group" => Command::Group(GroupCommand::parse(&words)),
             _ => Command::Unknown { name: name.into() },
         }
     }

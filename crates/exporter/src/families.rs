@@ -10,15 +10,49 @@ use crate::pods::{Name, Place};
 use crate::text::{Definition, Family, Kind, Labels};
 use crate::users::Users;
 use cumux_wire::message::{ClientStatus, ServedDevice, ServerStatus};
+use serde::Deserialize;
 
 /// States of a server.
 const STATES: [&str; 4] = ["INITIALIZING", "ACTIVE", "UNRESPONSIVE", "FAULT"];
+
+/// A group, as `group list` tells of it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// Clients that it has.
+    pub clients: u32,
+    /// Clients that it may have; 0 or nothing = no limit.
+    #[serde(default)]
+    pub most_clients: Option<u32>,
+    /// What it uses and may use of each device.
+    #[serde(default)]
+    pub memory: Vec<GroupMemory>,
+    /// Percentage of the multiprocessors on which all its clients run; nothing where each client
+    /// has a share of its own.
+    #[serde(default)]
+    pub percentage: Option<f64>,
+}
+
+/// A group's memory on one device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct GroupMemory {
+    /// The device's UUID.
+    pub device: String,
+    /// Bytes that the group may have; 0 or nothing = no limit.
+    #[serde(default)]
+    pub limit: Option<u64>,
+    /// Bytes that it has.
+    pub used: u64,
+}
 
 /// Everything that is exported.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
     /// The servers; none if the daemon does not answer.
     pub servers: Option<&'a [ServerStatus]>,
+    /// The groups.
+    pub groups: &'a [Group],
     /// What was seen before.
     pub history: &'a History,
     /// Names of users.
@@ -56,6 +90,11 @@ definitions! {
     SERVER_TAKEOVERS: Counter "cumux_server_takeovers" "" "Times a standby took over since the server started.";
     FAULTS: Counter "cumux_faults" "" "Clients that got a sticky error since the exporter started.";
     ENDED: Counter "cumux_clients_ended" "" "Clients that have gone since the exporter started, by how they ended.";
+    GROUP_CLIENTS: Gauge "cumux_group_clients" "" "Clients of the group.";
+    GROUP_CLIENTS_LIMIT: Gauge "cumux_group_clients_limit" "" "Clients that the group may have; absent without a limit.";
+    GROUP_MEMORY: Gauge "cumux_group_memory_bytes" "bytes" "Memory that the group's clients have on the card.";
+    GROUP_MEMORY_LIMIT: Gauge "cumux_group_memory_limit_bytes" "bytes" "Memory that they may have on it; absent without a limit.";
+    GROUP_SHARE: Gauge "cumux_group_active_thread_ratio" "ratio" "The share on which all its clients run; absent where each has its own.";
     CLIENT: Info "cumux_client" "" "A client with its program and the executor in which it is.";
     CLIENT_DEVICE: Info "cumux_client_device" "" "A card that a client may use; ordinal is its number in the program.";
     CLIENT_KERNELS: Counter "cumux_client_kernels" "" "Kernels that are done.";
@@ -101,6 +140,9 @@ pub fn of(snapshot: &Snapshot<'_>, mut name: impl FnMut(&ServerStatus, &ClientSt
             families.add(&ENDED, [labels.clone(), vec![("end", (*end).to_owned())]].concat(), float(count));
         }
     }
+    for group in snapshot.groups {
+        families.add_group(group, snapshot.servers.unwrap_or_default());
+    }
     families.add_cards(snapshot.servers.unwrap_or_default());
     for server in snapshot.servers.unwrap_or_default() {
         families.add_server(server, snapshot.users);
@@ -142,6 +184,26 @@ impl Families {
         }
     }
 
+    fn add_group(&mut self, group: &Group, servers: &[ServerStatus]) {
+        let labels: Labels = vec![("group", group.name.clone())];
+        self.add(&GROUP_CLIENTS, labels.clone(), f64::from(group.clients));
+        if let Some(most) = group.most_clients.filter(|most| *most != 0) {
+            self.add(&GROUP_CLIENTS_LIMIT, labels.clone(), f64::from(most));
+        }
+        if let Some(percentage) = group.percentage {
+            self.add(&GROUP_SHARE, labels.clone(), percentage / 100.0);
+        }
+        for memory in &group.memory {
+            let place = |server: &ServerStatus| server.cards.iter().position(|card| card.uuid == memory.device).map(|place| device(server, place));
+            let card = servers.iter().find_map(place).unwrap_or_else(|| vec![("UUID", memory.device.clone())]);
+            let labels = [labels.clone(), card].concat();
+            self.add(&GROUP_MEMORY, labels.clone(), float(memory.used));
+            if let Some(limit) = memory.limit.filter(|limit| *limit != 0) {
+                self.add(&GROUP_MEMORY_LIMIT, labels, float(limit));
+            }
+        }
+    }
+
     fn add_server(&mut self, server: &ServerStatus, users: &Users) {
         let labels = [vec![("server", server.pid.to_string())], user(server.uid, users)].concat();
         for state in STATES {
@@ -162,6 +224,7 @@ impl Families {
     fn add_client(&mut self, server: &ServerStatus, client: &ClientStatus, users: &Users, place: &Place, name: Name) {
         let mut who = vec![("pid", client.pid.to_string()), ("client", client.session.to_string())];
         who.extend(user(server.uid, users));
+        who.push(("group", client.group.clone()));
         who.extend([("pod", name.pod), ("namespace", name.namespace), ("container", name.container), ("pod_uid", place.pod_uid.clone())]);
         who.push(("hpc_job", place.job.clone()));
         for (ordinal, index) in client.devices.iter().enumerate() {
@@ -260,6 +323,7 @@ mod tests {
             pid: 4242,
             session: 3,
             program: "./bench".into(),
+            group: "g".into(),
             kernels: 12,
             gpu_ns: 1_500_000_000,
             multiprocessors: 33,
@@ -280,10 +344,16 @@ mod tests {
         }
     }
 
+    fn groups() -> Vec<Group> {
+        let memory = |device: &str, limit| GroupMemory { device: device.into(), limit, used: 7 };
+        let memory = vec![memory("GPU-cuda:5", Some(9)), memory("GPU-other", Some(0))];
+        vec![Group { name: "pod".into(), clients: 2, most_clients: Some(8), memory, percentage: Some(25.0) }, Group { name: "free".into(), ..Group::default() }]
+    }
+
     fn text(servers: Option<&[ServerStatus]>) -> String {
         let mut history = History::default();
         history.observe(servers.unwrap_or_default());
-        let snapshot = Snapshot { servers, history: &history, users: &Users::default(), trial: Some((true, 0.25)), seconds: 0.001 };
+        let snapshot = Snapshot { servers, groups: &groups(), history: &history, users: &Users::default(), trial: Some((true, 0.25)), seconds: 0.001 };
         let name = |_: &ServerStatus, client: &ClientStatus| {
             let place = Place { pod_uid: "u".into(), ..Place::default() };
             if client.pid == 4242 { (place, Name { pod: "p".into(), namespace: "n".into(), container: "c".into() }) } else { Default::default() }
@@ -294,7 +364,7 @@ mod tests {
     #[test]
     fn labels_join_with_those_of_dcgm() {
         let text = text(Some(&[server()]));
-        let who = "gpu=\"2\",UUID=\"GPU-cuda:2\",pid=\"4242\",client=\"3\",uid=\"4000000000\",user=\"4000000000\",pod=\"p\",namespace=\"n\",container=\"c\",pod_uid=\"u\"";
+        let who = "gpu=\"2\",UUID=\"GPU-cuda:2\",pid=\"4242\",client=\"3\",uid=\"4000000000\",user=\"4000000000\",group=\"g\",pod=\"p\",namespace=\"n\",container=\"c\",pod_uid=\"u\"";
         for line in [
             format!("cumux_client_gpu_seconds_total{{{who}}} 1.5\n"),
             format!("cumux_client_active_thread_ratio{{{who}}} 0.25\n"),
@@ -303,6 +373,10 @@ mod tests {
             "cumux_gpu_clients{gpu=\"2\",UUID=\"GPU-cuda:2\"} 2\ncumux_gpu_clients{gpu=\"5\",UUID=\"GPU-cuda:5\"} 1\n".to_owned(),
             "cumux_server_state{server=\"690\",uid=\"4000000000\",user=\"4000000000\",state=\"FAULT\"} 1\n".to_owned(),
             "cumux_daemon_up 1\n".to_owned(),
+            "cumux_group_clients{group=\"pod\"} 2\ncumux_group_clients{group=\"free\"} 0\n".to_owned(),
+            "cumux_group_memory_limit_bytes{group=\"pod\",gpu=\"5\",UUID=\"GPU-cuda:5\"} 9\n# ".to_owned(),
+            "cumux_group_memory_bytes{group=\"pod\",UUID=\"GPU-other\"} 7\n".to_owned(),
+            "cumux_group_active_thread_ratio{group=\"pod\"} 0.25\n".to_owned(),
             "cumux_trial_success 1\n".to_owned(),
             "cumux_faults_total{uid=\"4000000000\",user=\"4000000000\"} 0\n".to_owned(),
         ] {

@@ -22,8 +22,8 @@ const VALUE: u32 = 0x5eed_f00d;
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// The library cannot be loaded, or is none of CUDA's.
-    #[error("{0}")]
-    Library(#[from] libloading::Error),
+    #[error("{0}{}", because(.0))]
+    Library(#[source] libloading::Error),
     /// A call failed.
     #[error("{call}: {} ({code})", result::name(*code).map_or_else(|| "unknown error".into(), |name| name.to_string_lossy()))]
     Call {
@@ -58,7 +58,7 @@ impl Trial {
     pub fn make(library: &Path) -> Result<Self, TrialError> {
         // SAFETY: loading runs the library's initialisers. The caller names a `libcuda.so.1`, which
         // every CUDA program loads so.
-        let library = unsafe { Library::open(Some(library), RTLD_NOW | RTLD_LOCAL) }?;
+        let library = unsafe { Library::open(Some(library), RTLD_NOW | RTLD_LOCAL) }.map_err(TrialError::Library)?;
         let mut trial = Self { library, devices: Vec::new() };
         let init: Symbol<cuInit> = trial.function(b"cuInit\0")?;
         // SAFETY: the symbol has this type in every driver; it takes a number.
@@ -84,7 +84,7 @@ impl Trial {
 
     fn function<T>(&self, name: &[u8]) -> Result<Symbol<T>, TrialError> {
         // SAFETY: every use names a function of the driver with the type that its header gives it.
-        Ok(unsafe { self.library.get(name) }?)
+        unsafe { self.library.get(name) }.map_err(TrialError::Library)
     }
 
     fn try_device(&mut self, ordinal: i32) -> Result<(), TrialError> {
@@ -130,6 +130,11 @@ impl Drop for Trial {
             let _ = unsafe { release(device) };
         }
     }
+}
+
+/// What the dynamic linker says, which names the file.
+fn because(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"))
 }
 
 fn check(call: &'static str, CUresult(code): CUresult) -> Result<(), TrialError> {
