@@ -22,8 +22,8 @@ const VALUE: u32 = 0x5eed_f00d;
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// The library cannot be loaded, or is none of CUDA's.
-    #[error("{0}{}", because(.0))]
-    Library(#[source] libloading::Error),
+    #[error("{}", because(.0))]
+    Library(libloading::Error),
     /// A call failed.
     #[error("{call}: {} ({code})", result::name(*code).map_or_else(|| "unknown error".into(), |name| name.to_string_lossy()))]
     Call {
@@ -134,7 +134,7 @@ impl Drop for Trial {
 
 /// What the dynamic linker says, which names the file.
 fn because(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"))
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 fn check(call: &'static str, CUresult(code): CUresult) -> Result<(), TrialError> {
