@@ -14,6 +14,7 @@ mod device;
 mod dispatch;
 mod doctor;
 mod error;
+mod exporter;
 mod faults;
 mod group;
 mod install;
@@ -29,6 +30,7 @@ mod run;
 mod say;
 mod share;
 mod status;
+mod supervisor;
 mod top;
 mod upgrade;
 
