@@ -1,6 +1,7 @@
 //! The command line: one definition gives parsing, help, man page and completions.
 
 use crate::artifacts::ArtifactArguments;
+use crate::cluster::{DraArguments, PluginArguments, SlurmCommand};
 use crate::plan::PlanArguments;
 use crate::{device, top};
 use anyhow::bail;
@@ -119,6 +120,16 @@ pub enum Command {
     /// Writes what an administrator applies for a way of sharing: scripts, systemd units,
     /// configurations for Kubernetes, mig-parted and Slurm; or checks such files
     Artifacts(ArtifactArguments),
+    /// Serves kubelet as a device plugin: pods ask for parts of cards, and each gets a group
+    DevicePlugin(PluginArguments),
+    /// Serves kubelet as a driver for Dynamic Resource Allocation: claims ask for memory and
+    /// multiprocessors, and each gets a group
+    Dra(DraArguments),
+    /// Hooks for slurmd: each job gets a group
+    Slurm {
+        #[command(subcommand)]
+        command: SlurmCommand,
+    },
     /// Copies cumux and its libraries to a folder of programs
     Install {
         #[arg(long)]

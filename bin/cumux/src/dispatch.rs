@@ -2,7 +2,7 @@
 
 use crate::cli::{self, Cli, Command};
 use crate::say::{self, SayError};
-use crate::{artifacts, control, demo, doctor, faults, install, plan, processes, relocate, run, share, status, top, upgrade};
+use crate::{artifacts, cluster, control, demo, doctor, faults, install, plan, processes, relocate, run, share, status, top, upgrade};
 use clap::Parser as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -37,6 +37,9 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Demo { json, device } => demo::main(json, device.as_deref()),
         Command::Plan(arguments) => plan::main(&arguments),
         Command::Artifacts(arguments) => artifacts::main(arguments),
+        Command::DevicePlugin(arguments) => cluster::device_plugin(arguments),
+        Command::Dra(arguments) => cluster::dra(arguments),
+        Command::Slurm { command } => cluster::slurm(&command),
         Command::Install { prefix, drop_in } => install::main(&prefix, drop_in),
         Command::Completions { shell } => {
             say::bytes(&cli::completions(shell))?;

@@ -3,8 +3,8 @@
 mod gres;
 mod kubernetes;
 mod mig_parted;
-mod names;
-mod plugin;
+pub(crate) mod names;
+pub(crate) mod plugin;
 mod profiles;
 mod script;
 mod unit;

@@ -78,6 +78,8 @@ pub enum Command {
     Complaints,
     /// Our own: the names of the devices, as in `--device`.
     Devices,
+    /// Our own: UUID, name, memory and multiprocessors of each device, as one JSON line.
+    Cards,
     /// A command that is not carried out, because arguments are missing or wrong and a guess would
     /// do harm. Contains how the command is written.
     Usage(&'static str),
@@ -116,6 +118,7 @@ impl Command {
                 | Command::ListPartitions
                 | Command::Complaints
                 | Command::Devices
+                | Command::Cards
                 | Command::Usage(_)
                 | Command::Unknown { .. }
         )
@@ -176,6 +179,7 @@ impl Command {
             "lspart" => Command::ListPartitions,
             "complaints" => Command::Complaints,
             "devices" => Command::Devices,
+            "cards" => Command::Cards,
             _ => Command::Unknown { name: name.into() },
         }
     }
