@@ -6,6 +6,7 @@
 
 use crate::bytes::Bytes;
 use crate::messages::{self, CLIENTS, USERS};
+use cumux_control::groups::Door;
 use cumux_control::registry::{Effect, Event, Registry, Token};
 use cumux_control::settings::Settings;
 use cumux_wire::VERSION;
@@ -115,7 +116,8 @@ impl World<'_, '_> {
         let (token, pid, uid) = (self.next_token, self.bytes.pick(&CLIENTS), self.bytes.pick(&USERS));
         self.next_token += 1;
         self.waiting.insert(token);
-        self.happen(Event::Client { token, pid, uid, hello });
+        let door = Door { group: Some(self.bytes.text(&["", "", "pod"])).filter(|name| !name.is_empty()), cgroups: Vec::new() };
+        self.happen(Event::Client { token, pid, uid, hello, door });
     }
 
     fn server_hello(&mut self) {
@@ -142,6 +144,7 @@ impl World<'_, '_> {
             | FromServer::Terminated { .. }
             | FromServer::Shared { .. }
             | FromServer::Moved { .. }
+            | FromServer::Regrouped { .. }
             | FromServer::Upgraded { .. }
             | FromServer::Pong { .. } => {}
         }
@@ -199,7 +202,7 @@ impl World<'_, '_> {
                 // A server that has just died: its client comes again.
                 if self.bytes.one_in(8) {
                     events.push_back(Event::Disconnected { pid: server });
-                    events.push_back(Event::Client { token, pid, uid, hello });
+                    events.push_back(Event::Client { token, pid, uid, hello, door: Door::default() });
                 } else {
                     self.waiting.remove(&token);
                 }

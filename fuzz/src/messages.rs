@@ -7,7 +7,8 @@ use cumux_wire::VERSION;
 use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::facts::Attributes;
 use cumux_wire::message::{
-    Capabilities, ClientStatus, DeviceFacts, DeviceGrant, FromExecutor, FromServer, Grant, Hello, Home, Scope, ServerStatus, SessionConfig, ToKeeper, ToServer, Wisher,
+    Capabilities, ClientStatus, DeviceFacts, DeviceGrant, FromExecutor, FromServer, Grant, GroupGrant, Hello, Home, Membership, Scope, ServerStatus,
+    SessionConfig, ToKeeper, ToServer, Wisher,
 };
 use cumux_wire::share::Share;
 use rustix::event::{EventfdFlags, eventfd};
@@ -148,7 +149,14 @@ pub fn hello(bytes: &mut Bytes<'_>, processes: &[u32]) -> Hello {
 fn grant(bytes: &mut Bytes<'_>) -> Grant {
     let devices = (0..bytes.pick(&[1, 1, 2, 0])).map(|_| (bytes.mostly(&[0, 1]), bytes.long())).collect();
     let sms = (0..bytes.pick(&[0, 0, 1])).map(|_| vec![bytes.mostly(&[0, 1]); bytes.below(4)]).collect();
-    Grant { share: share(bytes), priority: bytes.mostly(&[0, 1]), devices, sms, home: home(bytes) }
+    let group = if bytes.one_in(3) { Some(group(bytes)) } else { None };
+    Grant { share: share(bytes), priority: bytes.mostly(&[0, 1]), devices, sms, home: home(bytes), group }
+}
+
+fn group(bytes: &mut Bytes<'_>) -> GroupGrant {
+    let share = if bytes.one_in(2) { Some(share(bytes)) } else { None };
+    let memory = (0..bytes.pick(&[1, 2, 0, 17])).map(|_| bytes.long()).collect();
+    GroupGrant { name: bytes.text(&["pod", "job", ""]), clients: bytes.mostly(&[0, 1, 2]), memory, share }
 }
 
 fn home(bytes: &mut Bytes<'_>) -> Home {
@@ -161,7 +169,8 @@ fn share(bytes: &mut Bytes<'_>) -> Share {
 
 /// What a daemon says; its requests are numbered.
 pub fn to_server(bytes: &mut Bytes<'_>, request: u64) -> ToServer {
-    match bytes.below(10) {
+    match bytes.below(11) {
+        10 => ToServer::SetGroup { request, group: group(bytes) },
         9 => ToServer::Move { request, pid: bytes.mostly(&CLIENTS), own: bytes.one_in(2) },
         8 => ToServer::Ping { request },
         0..=3 => ToServer::Client { hello: client_hello(bytes), pid: bytes.mostly(&CLIENTS), uid: bytes.pick(&USERS), grant: grant(bytes) },
@@ -198,6 +207,7 @@ fn config(bytes: &mut Bytes<'_>, known: &[u32]) -> SessionConfig {
         sms: Vec::new(),
         home: home(bytes),
         may_run_unbounded: false,
+        group: if bytes.one_in(4) { Some(Membership { group: bytes.text(&["pod", "job"]), one_part: bytes.one_in(2) }) } else { None },
     }
 }
 

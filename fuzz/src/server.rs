@@ -155,7 +155,7 @@ impl World<'_, '_> {
     fn client_comes(&mut self) {
         let pid = self.bytes.pick(&CLIENTS);
         let hello = Hello::Client { version: VERSION, pid, environment: Vec::new(), program: "./a.out".into() };
-        let grant = Grant { share: Share::ALL, priority: 0, devices: vec![(0, 0)], sms: Vec::new(), home: Home::Shared };
+        let grant = Grant { share: Share::ALL, priority: 0, devices: vec![(0, 0)], sms: Vec::new(), home: Home::Shared, group: None };
         let (ours, theirs) = Connection::pair().expect("a pair of sockets");
         self.clients.push((pid, ours));
         let process = self.bench.handle_of(pid);

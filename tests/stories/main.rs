@@ -20,6 +20,7 @@ mod doors;
 mod ends;
 mod errors;
 mod faults;
+mod groups;
 mod hostile;
 mod images;
 mod isolation;

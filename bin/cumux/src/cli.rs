@@ -2,6 +2,7 @@
 
 use crate::artifacts::ArtifactArguments;
 use crate::cluster::{DraArguments, PluginArguments, SlurmCommand};
+use crate::group::GroupCommand;
 use crate::plan::PlanArguments;
 use crate::{device, top};
 use anyhow::bail;
@@ -62,6 +63,12 @@ pub enum Command {
         percent: String,
         #[arg(long)]
         json: bool,
+    },
+    /// Makes, changes and shows groups: limits for several programs together, such as those of a
+    /// pod or of a job
+    Group {
+        #[command(subcommand)]
+        command: GroupCommand,
     },
     /// Moves a running client to an executor of its own, where it shares neither an address space
     /// nor a fault with others, or back to the one that all others share
@@ -246,7 +253,7 @@ mod tests {
     #[test]
     fn man_page_and_completions_name_every_command() {
         let page = String::from_utf8(man_page(None).unwrap()).unwrap().replace("\\-", "-");
-        for name in ["run", "status", "top", "set-share", "move", "upgrade", "doctor", "demo", "plan", "artifacts", "install"] {
+        for name in ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "plan", "artifacts", "install"] {
             assert!(page.contains(name), "{name} is not in the man page");
         }
         let page = String::from_utf8(man_page(Some("set-share")).unwrap()).unwrap();

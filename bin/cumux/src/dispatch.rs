@@ -2,7 +2,7 @@
 
 use crate::cli::{self, Cli, Command};
 use crate::say::{self, SayError};
-use crate::{artifacts, cluster, control, demo, doctor, faults, install, plan, processes, relocate, run, share, status, top, upgrade};
+use crate::{artifacts, cluster, control, demo, doctor, faults, group, install, plan, processes, relocate, run, share, status, top, upgrade};
 use clap::Parser as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -32,6 +32,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::SetShare { client, percent, json } => share::main(client, &percent, json),
         Command::Move { client, own: _, back, json } => relocate::main(client, back, json),
         Command::Upgrade { program, json } => upgrade::main(program, json),
+        Command::Group { command } => group::main(&command),
         Command::Faults { json, export, file } => faults::main(json, export, file.as_deref()),
         Command::Doctor { json, device, program } => doctor::main(json, device.as_deref(), program.as_deref()),
         Command::Demo { json, device } => demo::main(json, device.as_deref()),

@@ -16,6 +16,7 @@ mod dispatch;
 mod doctor;
 mod error;
 mod faults;
+mod group;
 mod install;
 mod library;
 mod order;

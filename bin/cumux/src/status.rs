@@ -55,7 +55,10 @@ fn page(pipe: &Path, servers: &[ServerStatus]) -> String {
 pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header([
+    let clients: Vec<&ClientStatus> = clients.collect();
+    // Shown where there are groups.
+    let groups = clients.iter().any(|client| !client.group.is_empty());
+    let mut titles = vec![
         "PID",
         "program",
         "state",
@@ -75,7 +78,11 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
         "moves",
         "executor",
         "fault",
-    ]);
+    ];
+    if groups {
+        titles.push("group");
+    }
+    table.set_header(titles);
     for column in 3..17 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -84,7 +91,7 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
     let mut any = false;
     for client in clients {
         any = true;
-        table.add_row([
+        let mut row = vec![
             client.pid.to_string(),
             client.program.clone(),
             client.state.clone(),
@@ -104,7 +111,11 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
             client.moves.to_string(),
             if client.state == "running" { place(client) } else { "-".to_owned() },
             client.fault.clone(),
-        ]);
+        ];
+        if groups {
+            row.push(client.group.clone());
+        }
+        table.add_row(row);
     }
     if any { format!("{table}\n") } else { "No clients.\n".into() }
 }

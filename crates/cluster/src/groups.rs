@@ -204,7 +204,12 @@ impl Daemon {
         if text.starts_with("Unknown command") {
             return Err(GroupsError::OtherVersion { command: command.to_owned() });
         }
-        serde_json::from_str(&text).map_err(|_| GroupsError::OtherVersion { command: command.to_owned() })
+        match serde_json::from_str(&text) {
+            Ok(value) => Ok(value),
+            // A sentence, such as why the driver does not name its cards.
+            Err(_) if !text.starts_with(['{', '[']) => Err(Self::refused(command, &text)),
+            Err(_) => Err(GroupsError::OtherVersion { command: command.to_owned() }),
+        }
     }
 
     fn refused(command: &str, text: &str) -> GroupsError {
@@ -225,13 +230,9 @@ struct KnownCard {
     multiprocessors: u32,
 }
 
-/// What we need of `status --json`, in either form: a list of servers, or an object with servers and
-/// groups.
-#[derive(Debug, Default, Deserialize)]
-struct Known {
-    #[serde(default)]
-    servers: Vec<KnownServer>,
-    #[serde(default)]
+/// What we need of `group list`.
+#[derive(Debug, Deserialize)]
+struct KnownGroups {
     groups: Vec<KnownGroup>,
 }
 
@@ -246,22 +247,28 @@ struct KnownServer {
 #[derive(Debug, Deserialize)]
 struct KnownGroup {
     name: String,
-    #[serde(default)]
     clients: u32,
-    #[serde(default)]
     directory: PathBuf,
 }
 
 /// States of a server whose cards serve nobody at the moment.
 const ILL_STATES: [&str; 2] = ["FAULT", "UNRESPONSIVE"];
 
+/// What an order on groups is answered with.
+#[derive(Debug, Default, Deserialize)]
+struct Answered {
+    directory: Option<PathBuf>,
+    error: Option<String>,
+    note: Option<String>,
+}
+
 impl Daemon {
-    fn status(&self) -> Result<Known, GroupsError> {
-        let value: serde_json::Value = self.json("status --json")?;
-        let other = |_| GroupsError::OtherVersion { command: "status --json".to_owned() };
-        match value.is_array() {
-            true => Ok(Known { servers: serde_json::from_value(value).map_err(other)?, groups: Vec::new() }),
-            false => serde_json::from_value(value).map_err(other),
+    fn order(&self, command: &str) -> Result<Answered, GroupsError> {
+        let text = self.ask(command)?;
+        let answered: Answered = serde_json::from_str(&text).map_err(|_| Self::refused(command, &text))?;
+        match answered.error {
+            Some(why) => Err(GroupsError::Refused { command: command.to_owned(), why }),
+            None => Ok(answered),
         }
     }
 }
@@ -271,40 +278,33 @@ impl Groups for Daemon {
         // A group of that name is from an attempt whose answer was lost.
         self.remove(&group.name)?;
         let command = format!("group create {}{}", group.name, group.words());
-        let text = self.ask(&command)?;
-        let path = PathBuf::from(text.trim());
-        if path.is_absolute() && text.trim().lines().count() == 1 { Ok(path) } else { Err(Self::refused(&command, &text)) }
+        self.order(&command)?.directory.ok_or(GroupsError::OtherVersion { command })
     }
 
     fn set(&self, group: &Group) -> Result<(), GroupsError> {
-        let command = format!("group set {}{}", group.name, group.words());
-        let text = self.ask(&command)?;
-        if text.trim().is_empty() || text.contains(&group.name) && !text.to_lowercase().contains("no group") {
-            Ok(())
-        } else {
-            Err(Self::refused(&command, &text))
+        let answered = self.order(&format!("group set {}{}", group.name, group.words()))?;
+        if let Some(note) = answered.note {
+            tracing::warn!("group {}: {note}", group.name);
         }
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> Result<bool, GroupsError> {
         if !self.list()?.iter().any(|group| group.name == name) {
             return Ok(false);
         }
-        let command = format!("group rm {name} force");
-        let text = self.ask(&command)?;
-        match self.list()?.iter().any(|group| group.name == name) {
-            true => Err(Self::refused(&command, &text)),
-            false => Ok(true),
-        }
+        self.order(&format!("group rm {name} force"))?;
+        Ok(true)
     }
 
     fn list(&self) -> Result<Vec<Listed>, GroupsError> {
-        Ok(self.status()?.groups.into_iter().map(|group| Listed { name: group.name, clients: group.clients, directory: group.directory }).collect())
+        let known: KnownGroups = self.json("group list")?;
+        Ok(known.groups.into_iter().map(|group| Listed { name: group.name, clients: group.clients, directory: group.directory }).collect())
     }
 
     fn cards(&self) -> Result<Vec<Card>, GroupsError> {
         let known: Vec<KnownCard> = self.json("cards")?;
-        let servers = self.status()?.servers;
+        let servers: Vec<KnownServer> = self.json("status --json")?;
         let card = |(ordinal, known): (u32, KnownCard)| {
             let ill = servers.iter().find(|server| ILL_STATES.contains(&server.state.as_str()) && server.devices.contains(&known.id));
             Card {

@@ -3,6 +3,7 @@
 
 use crate::command::Command;
 use crate::daemon::Daemon;
+use crate::group_commands;
 use crate::partitions::{Board, PartitionError};
 use crate::registry::{Event, Server};
 use crate::report::{self, PsLine};
@@ -138,6 +139,7 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             serde_json::to_string(&names).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
         }
         Command::Cards => cards(daemon),
+        Command::Group(command) => group_commands::answer(daemon, command),
         Command::Usage(form) => format!("It is written: {form}\n"),
         Command::Unknown { name } => format!("Unknown command \"{name}\"\n"),
     }

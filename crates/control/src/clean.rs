@@ -78,6 +78,11 @@ pub(crate) fn status(mut server: ServerStatus) -> ServerStatus {
         name(&mut card.id);
         name(&mut card.name);
     }
+    server.groups.truncate(CLIENTS);
+    for group in &mut server.groups {
+        name(&mut group.name);
+        group.used.truncate(DEVICES);
+    }
     server.clients.truncate(CLIENTS);
     server.gone.truncate(CLIENTS);
     server.clients.iter_mut().chain(&mut server.gone).for_each(client);
@@ -87,6 +92,7 @@ pub(crate) fn status(mut server: ServerStatus) -> ServerStatus {
 fn client(client: &mut ClientStatus) {
     name(&mut client.program);
     name(&mut client.state);
+    name(&mut client.group);
     client.fault = escape_foreign(&client.fault, SENTENCE);
     client.place_why = escape_foreign(&client.place_why, SENTENCE);
     client.devices.truncate(DEVICES);
@@ -98,6 +104,10 @@ pub(crate) fn append(whole: &mut ServerStatus, next: ServerStatus) {
         let room = CLIENTS.saturating_sub(all.len());
         all.extend(more.into_iter().take(room));
     };
+    // They come at once, in the last piece.
+    if !next.groups.is_empty() {
+        whole.groups = next.groups;
+    }
     add(&mut whole.clients, next.clients);
     add(&mut whole.gone, next.gone);
 }

@@ -3,6 +3,8 @@
 //! `get_client_list` answers `Server 0 not found`), except where 0 would do harm
 //! ([`Command::Usage`]).
 
+use crate::group_commands::GroupCommand;
+
 /// A command of an administrator. `server` and `client` are process ids; `device` is an ordinal or
 /// a UUID, and `value` a limit, as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +82,8 @@ pub enum Command {
     Devices,
     /// Our own: UUID, name, memory and multiprocessors of each device, as one JSON line.
     Cards,
+    /// Our own: `group …`.
+    Group(GroupCommand),
     /// A command that is not carried out, because arguments are missing or wrong and a guess would
     /// do harm. Contains how the command is written.
     Usage(&'static str),
@@ -119,6 +123,7 @@ impl Command {
                 | Command::Complaints
                 | Command::Devices
                 | Command::Cards
+                | Command::Group(GroupCommand::List | GroupCommand::Usage)
                 | Command::Usage(_)
                 | Command::Unknown { .. }
         )
@@ -180,6 +185,7 @@ impl Command {
             "complaints" => Command::Complaints,
             "devices" => Command::Devices,
             "cards" => Command::Cards,
+            "group" => Command::Group(GroupCommand::parse(&words)),
             _ => Command::Unknown { name: name.into() },
         }
     }

@@ -13,7 +13,8 @@ impl Daemon {
     }
 
     pub(crate) fn note_environment(&self) {
-        let names = [settings::PERCENTAGE_VARIABLE, settings::PINNED_VARIABLE, settings::PRIORITY_VARIABLE, settings::ISOLATION_VARIABLE];
+        let names =
+            [settings::PERCENTAGE_VARIABLE, settings::PINNED_VARIABLE, settings::PRIORITY_VARIABLE, settings::ISOLATION_VARIABLE, settings::UNBOUNDED_VARIABLE];
         let own: Vec<(String, String)> = names.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
         for text in settings::complaints(&own, &self.options.devices) {
             self.complain(&format!("Control daemon: {text}"));

@@ -4,6 +4,7 @@
 
 use crate::clean;
 use crate::doors::ConnectionQuota;
+use crate::group_doors::GroupDoors;
 use crate::guests::{Guest, Watch, refuse};
 use crate::holders::Holders;
 use crate::launch;
@@ -64,6 +65,7 @@ pub(crate) struct Core {
     /// Set when all servers are gone after `quit`.
     pub(crate) finished: Option<bool>,
     pub(crate) holders: Holders,
+    pub(crate) doors: GroupDoors,
     /// From the options, a survey or the first server that is ready.
     devices: Vec<DeviceFacts>,
 }
@@ -99,8 +101,10 @@ impl Daemon {
         } else {
             holders.forget();
         }
+        let doors = GroupDoors::new(&options.pipe);
         let core = Core {
             registry,
+            doors,
             holders,
             devices: options.devices.clone(),
             guests: HashMap::new(),
@@ -194,6 +198,18 @@ impl Daemon {
         Some(guest)
     }
 
+    /// Takes the groups of the daemon before, and opens their sockets.
+    pub(crate) fn open_groups(&self) {
+        let mut core = self.core();
+        let core = &mut *core;
+        let (groups, mut lost) = core.doors.left_behind();
+        for (name, _) in groups.iter() {
+            lost.extend(core.doors.open(name, &self.watch.set).err());
+        }
+        core.registry.groups = groups;
+        lost.iter().for_each(|why| self.note(why));
+    }
+
     fn perform(self: &Arc<Self>, core: &mut Core, effect: Effect, events: &mut VecDeque<Event>) {
         match effect {
             Effect::Log(text) => self.note(&text),
@@ -218,13 +234,13 @@ impl Daemon {
                     refuse(&guest.connection, result, why);
                 }
             }
-            Effect::Hand { token, server, pid, uid, hello, grant } => {
+            Effect::Hand { token, server, pid, uid, hello, grant, door } => {
                 // The registry, under the same lock, hands over no client that has gone.
                 let Some(guest) = core.guests.get(&token) else { return };
                 if core.registry.board.is_some() {
                     core.holders.add(pid, &guest.process);
                 }
-                let message = ToServer::Client { hello: clean::without_environment(&hello), pid, uid, grant };
+                let message = ToServer::Client { hello: clean::without_environment(&hello), pid, uid, grant: *grant };
                 let sent = core.links.get(&server).is_some_and(|link| link.send(&message, &[guest.connection.as_fd(), guest.process.as_fd()]).is_ok());
                 if sent {
                     self.remove_guest(core, token);
@@ -233,7 +249,7 @@ impl Daemon {
                     // the next one.
                     core.links.remove(&server);
                     events.push_back(Event::Disconnected { pid: server });
-                    events.push_back(Event::Client { token, pid, uid, hello });
+                    events.push_back(Event::Client { token, pid, uid, hello, door });
                 }
             }
             Effect::Shutdown { server, force } => {

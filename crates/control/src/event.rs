@@ -1,5 +1,6 @@
 //! The registry's input and output: what can happen, and what its caller has to do then.
 
+use crate::groups::Door;
 use cumux_wire::message::{DeviceFacts, Grant, Hello};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ pub type Token = u64;
 #[allow(missing_docs, reason = "the fields are described above or with their event")]
 pub enum Event {
     /// A client has connected and said hello.
-    Client { token: Token, pid: u32, uid: u32, hello: Hello },
+    Client { token: Token, pid: u32, uid: u32, hello: Hello, door: Door },
     /// An earlier daemon has left a server: a living one, which will connect; or, without a process
     /// id, a lost one whose clients may still live.
     Left { pid: Option<u32>, uid: u32 },
@@ -54,7 +55,7 @@ pub enum Effect {
     /// Start a server; answer with `Launched` or `LaunchFailed`.
     Launch { uid: u32 },
     /// Hand the client over to the server, with what it may use.
-    Hand { token: Token, server: u32, pid: u32, uid: u32, hello: Hello, grant: Grant },
+    Hand { token: Token, server: u32, pid: u32, uid: u32, hello: Hello, grant: Box<Grant>, door: Door },
     /// Refuse the client: `result` is the `CUresult` that its `cuInit` returns, `why` says what to
     /// do.
     Refuse { token: Token, result: u32, why: String },

@@ -49,9 +49,9 @@ impl Watch {
         let _ = epoll::delete(&self.set, &guest.process);
     }
 
-    pub(crate) fn door(&self, listener: &Listener, open: bool) -> rustix::io::Result<()> {
+    pub(crate) fn door(&self, listener: &Listener, token: Token, open: bool) -> rustix::io::Result<()> {
         let wanted = if open { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        epoll::modify(&self.set, listener, epoll::EventData::new_u64(DOOR), wanted)
+        epoll::modify(&self.set, listener, epoll::EventData::new_u64(token), wanted)
     }
 }
 

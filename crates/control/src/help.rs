@@ -76,6 +76,14 @@ COMMAND:
                        Move a running client to an executor of its own, or back to the shared one (cumux only)
   upgrade <program>
                        Replace executors, keeper and server of all servers by this program while clients work (cumux only)
+  group create <name> [<setting>=<value> ...]
+                       Make a group of clients with limits for all of them together (cumux only)
+  group set <name> <setting>=<value> ...
+                       Change the limits of a group (cumux only)
+  group rm <name> [force]
+                       Remove a group, with force also one that has clients (cumux only)
+  group list
+                       Print all groups with what they use as JSON (cumux only)
   status --json
                        Print everything about servers and clients as JSON (cumux only)
 ";

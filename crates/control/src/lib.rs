@@ -15,12 +15,14 @@
 //! lobby       the sockets to which everybody may connect
 //! ui          the text side of the control socket
 //! answer      the answer to each text command
+//! group_commands  the commands on groups
 //! upgrade     all processes of servers are replaced by those of another program
 //! servers     the connections to servers
 //! survey      the cards before any server has reported them
 //! complaints  what is said of settings that cannot be used
 //! daemon      the state that all threads share, and what the registry orders
 //! launch      starting a server
+//! group_doors the sockets of groups
 //! registry    servers, users and waiting clients, as a pure state machine
 //! ```
 //!
@@ -38,6 +40,9 @@ pub mod directory;
 mod doors;
 mod event;
 mod frontend;
+mod group_commands;
+mod group_doors;
+pub mod groups;
 mod guests;
 mod heartbeat;
 mod help;

@@ -7,13 +7,15 @@
 use crate::clean;
 use crate::daemon::Daemon;
 use crate::doors::{ConnectionPermit, Full};
+use crate::group_doors::{GroupDoor, GroupDoors};
+use crate::groups::{Door, read_cgroups};
 use crate::guests::{DOOR, Guest, refuse};
 use crate::ledger::Standing;
 use crate::log::on_account_of;
 use crate::registry::{Event, Token};
 use crate::servers::Applicant;
 use crate::ui;
-use cumux_link::{Caller, Connection, LinkError, Listener, Peer, PeerError};
+use cumux_link::{Caller, Connection, LinkError, Listener, Peer, PeerError, Process};
 use cumux_wire::VERSION;
 use cumux_wire::message::Hello;
 use cumux_wire::result;
@@ -46,6 +48,8 @@ struct Newcomer {
     connection: Connection,
     permit: ConnectionPermit,
     uid: u32,
+    /// The group by whose socket it came.
+    group: Option<String>,
     until: Instant,
 }
 
@@ -189,7 +193,7 @@ impl Lobby {
             for event in ready.drain(..) {
                 let token = event.data.u64();
                 // A panic over one client must not close the door for all.
-                let done = catch_unwind(AssertUnwindSafe(|| if token == DOOR { self.accept(listener) } else { self.handle_event(token) }));
+                let done = catch_unwind(AssertUnwindSafe(|| self.handle(token, listener)));
                 if done.is_err() {
                     self.daemon.note("Internal error with a program that connected; it is in standard error");
                 }
@@ -198,12 +202,25 @@ impl Lobby {
         }
     }
 
-    fn accept(&mut self, listener: &Listener) {
+    fn handle(&mut self, token: Token, listener: &Listener) {
+        if token == DOOR {
+            return self.accept(listener, token, None);
+        }
+        if !GroupDoors::is_one(token) {
+            return self.handle_event(token);
+        }
+        let door = self.daemon.core().doors.get(token);
+        if let Some(GroupDoor { group, listener }) = door {
+            self.accept(&listener, token, Some(&group));
+        }
+    }
+
+    fn accept(&mut self, listener: &Listener, door: Token, group: Option<&str>) {
         for _ in 0..BATCH {
             self.spare.regain();
             let error = match listener.accept() {
                 Ok(connection) => {
-                    self.let_in(connection);
+                    self.let_in(connection, group);
                     continue;
                 }
                 // No further connection waits.
@@ -226,14 +243,14 @@ impl Lobby {
                 self.daemon.note(&format!("Cannot accept a connection: {error}"));
             }
             // The listening socket stays readable: without this the loop would spin.
-            if self.daemon.watch.door(listener, false).is_ok() {
+            if self.daemon.watch.door(listener, door, false).is_ok() {
                 self.closed_until = Some(Instant::now() + PAUSE);
             }
             return;
         }
     }
 
-    fn let_in(&mut self, connection: Connection) {
+    fn let_in(&mut self, connection: Connection, group: Option<&str>) {
         let Ok(Peer { uid, pid, .. }) = connection.peer() else { return };
         let _account = on_account_of(uid);
         let is_server = pid.is_some_and(|pid| matches!(self.daemon.core().ledger.standing(pid, uid), Standing::Ours));
@@ -251,7 +268,7 @@ impl Lobby {
         let token = self.next;
         self.next += 1;
         match self.daemon.watch.newcomer(&connection, token) {
-            Ok(()) => drop(self.newcomers.insert(token, Newcomer { connection, permit, uid, until: Instant::now() + HELLO })),
+            Ok(()) => drop(self.newcomers.insert(token, Newcomer { connection, permit, uid, group: group.map(str::to_owned), until: Instant::now() + HELLO })),
             Err(errno) => refuse(&connection, result::MPS_CONNECTION_FAILED, format!("The control daemon cannot watch another program: {errno}")),
         }
     }
@@ -272,7 +289,7 @@ impl Lobby {
 
     /// Handles the first packet of a newcomer, or its end.
     fn greet(&self, newcomer: Newcomer, token: Token) {
-        let Newcomer { connection, permit, uid, .. } = newcomer;
+        let Newcomer { connection, permit, uid, group, .. } = newcomer;
         let _account = on_account_of(uid);
         let daemon = &self.daemon;
         let hello = connection.set_timeout(Some(READ)).and_then(|()| connection.receive::<Hello>());
@@ -292,13 +309,21 @@ impl Lobby {
                 refuse(&connection, result::MPS_CONNECTION_FAILED, why);
             }
             Hello::Client { .. } => match Caller::of(&connection, descriptors.into_iter().next()) {
-                Ok(Caller { number, process }) => self.welcome(Guest { connection, process, _permit: permit }, token, number, uid, clean::hello(hello)),
+                Ok(Caller { number, process }) => {
+                    let door = Door { cgroups: self.cgroups_of(&connection, &process), group };
+                    self.welcome(
+                        Guest { connection, process, _permit: permit },
+                        token,
+                        Event::Client { token, pid: number, uid, hello: clean::hello(hello), door },
+                    );
+                }
                 Err(PeerError::Ended) => daemon.note("A program has ended before it could be served"),
                 Err(error) => {
                     daemon.note("User did not send valid credentials");
                     refuse(&connection, result::MPS_CONNECTION_FAILED, error.to_string());
                 }
             },
+            Hello::Server { .. } if group.is_some() => daemon.note("A server connected by the socket of a group: refused"),
             Hello::Server { uid: serves, devices, .. } => {
                 daemon.admit_server(Applicant { connection, permit, words: descriptors.into_iter().next() }, uid, serves, devices);
             }
@@ -306,13 +331,24 @@ impl Lobby {
         }
     }
 
-    fn welcome(&self, guest: Guest, token: Token, pid: u32, uid: u32, hello: Hello) {
+    /// The control groups of a client, if they matter. None of a process that cannot be looked at
+    /// from here, or that has ended: its number may be another's by now.
+    fn cgroups_of(&self, connection: &Connection, process: &Process) -> Vec<String> {
+        if !self.daemon.registry(|registry| registry.groups.ask_for_cgroups()) {
+            return Vec::new();
+        }
+        let Ok(Peer { pid: Some(pid), .. }) = connection.peer() else { return Vec::new() };
+        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        if process.is_alive() { read_cgroups(&text) } else { Vec::new() }
+    }
+
+    fn welcome(&self, guest: Guest, token: Token, arrival: Event) {
         let mut core = self.daemon.core();
         if let Err(errno) = self.daemon.watch.guest(&guest, token) {
             return refuse(&guest.connection, result::MPS_CONNECTION_FAILED, format!("The control daemon cannot watch another program: {errno}"));
         }
         core.guests.insert(token, guest);
-        self.daemon.feed_locked(&mut core, Event::Client { token, pid, uid, hello });
+        self.daemon.feed_locked(&mut core, arrival);
         drop(core);
         self.daemon.changed.notify_all();
     }
@@ -324,8 +360,12 @@ impl Lobby {
             drop(first.remove());
             self.daemon.note("User did not send valid credentials");
         }
-        if self.closed_until.is_some_and(|until| until <= now) && self.daemon.watch.door(listener, true).is_ok() {
+        if self.closed_until.is_some_and(|until| until <= now) && self.daemon.watch.door(listener, DOOR, true).is_ok() {
             self.closed_until = None;
+            let core = self.daemon.core();
+            for (token, door) in core.doors.iter() {
+                let _ = self.daemon.watch.door(&door.listener, *token, true);
+            }
         }
     }
 }

@@ -24,6 +24,7 @@
 //! One file, because the state and what follows from each event are to be read together.
 
 pub use crate::event::{Effect, Event, Token};
+use crate::groups::{Door, Groups};
 use crate::partitions::{Board, PARTITION_VARIABLE};
 pub use crate::server::Server;
 use crate::server::{Away, Phase};
@@ -54,6 +55,9 @@ struct Waiting {
     pid: u32,
     uid: u32,
     hello: Hello,
+    door: Door,
+    /// Its group, by its door.
+    group: Option<String>,
 }
 
 /// The state of all servers and users.
@@ -65,6 +69,8 @@ pub struct Registry {
     pub multiuser: bool,
     /// Static SM partitioning (`-S`).
     pub board: Option<Board>,
+    /// Groups of clients.
+    pub groups: Groups,
     /// Users whose servers have memory-locality partitions.
     pub mlopart: BTreeSet<u32>,
     /// The devices with which servers start, named as in `--device`.
@@ -106,6 +112,7 @@ impl Registry {
             defaults,
             multiuser: false,
             board: None,
+            groups: Groups::default(),
             mlopart: BTreeSet::new(),
             devices: Vec::new(),
             localities: Vec::new(),
@@ -200,7 +207,7 @@ impl Registry {
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Client { token, pid, uid, hello } => self.client(Waiting { token, pid, uid, hello }, &mut effects),
+            Event::Client { token, pid, uid, hello, door } => self.client(Waiting { token, pid, uid, hello, door, group: None }, &mut effects),
             Event::ClientGone { token } => {
                 if let Some(at) = self.waiting.iter().position(|client| client.token == token)
                     && let Some(client) = self.waiting.remove(at)
@@ -355,12 +362,16 @@ impl Registry {
         });
     }
 
-    fn client(&mut self, client: Waiting, effects: &mut Vec<Effect>) {
+    fn client(&mut self, mut client: Waiting, effects: &mut Vec<Effect>) {
         let (pid, uid) = (client.pid, client.uid);
         if self.quitting.is_some() {
             let why = "The control daemon is shutting down: start it again (cumux control -d)".to_owned();
             effects.push(Effect::Refuse { token: client.token, result: result::MPS_SERVER_NOT_READY, why });
             return;
+        }
+        match self.groups.group_of(&client.door, pid, uid) {
+            Ok(group) => client.group = group,
+            Err(why) => return effects.push(Effect::Refuse { token: client.token, result: result::NOT_PERMITTED, why }),
         }
         let state = if self.servers.iter().any(|s| s.uid == uid && s.takes_clients()) {
             "Server already exists"
@@ -553,7 +564,9 @@ impl Registry {
             // Default priority and isolation apply to every new client, also of a running server.
             server.settings.priority = self.defaults.priority;
             server.settings.isolation = self.defaults.isolation;
-            for text in settings::complaints(environment, &server.devices) {
+            let group = client.group.as_ref().map(|name| (name, self.groups.get(name)));
+            let passed_over = group.and_then(|(name, group)| group?.complaint(name, environment));
+            for text in settings::complaints(environment, &server.devices).into_iter().chain(passed_over) {
                 let text = format!("Process {}: {text}", client.pid);
                 effects.push(Effect::Log(text.clone()));
                 self.complaints.retain(|known| *known != text);
@@ -562,7 +575,15 @@ impl Registry {
             while self.complaints.len() > COMPLAINTS {
                 self.complaints.pop_front();
             }
-            let mut grant = server.settings.for_client(environment, &server.devices);
+            let mut grant = match group {
+                Some((name, Some(group))) => group.grant(name, &server.settings, environment, &server.devices),
+                Some((name, None)) => {
+                    let why = format!("group {name} was removed while process {} waited", client.pid);
+                    effects.push(Effect::Refuse { token: client.token, result: result::NOT_PERMITTED, why });
+                    continue;
+                }
+                None => server.settings.for_client(environment, &server.devices),
+            };
             if let Some(board) = &mut self.board {
                 let named = environment.iter().find(|(name, _)| name == PARTITION_VARIABLE).map(|(_, value)| value.as_str());
                 match board.assign(named, client.pid) {
@@ -580,7 +601,15 @@ impl Registry {
                 continue;
             }
             server.handed += 1;
-            effects.push(Effect::Hand { token: client.token, server: server.pid, pid: client.pid, uid: client.uid, hello: client.hello, grant });
+            effects.push(Effect::Hand {
+                token: client.token,
+                server: server.pid,
+                pid: client.pid,
+                uid: client.uid,
+                hello: client.hello,
+                grant: Box::new(grant),
+                door: client.door,
+            });
         }
     }
 

@@ -38,7 +38,7 @@ impl Story {
         let token = self.next_token;
         self.next_token += 1;
         let hello = Hello::Client { version: VERSION, pid: 7, environment: Vec::new(), program: "./x".into() };
-        let effects = self.event(Event::Client { token, pid: 7, uid, hello });
+        let effects = self.event(Event::Client { token, pid: 7, uid, hello, door: Door::default() });
         (token, effects)
     }
 
@@ -558,7 +558,7 @@ fn static_partitions_are_given_to_clients_and_percentages_are_not() {
     assert_eq!(refused(&effects), [(token, result::INVALID_RESOURCE_CONFIGURATION)]);
     let environment = vec![("CUDA_MPS_SM_PARTITION".to_owned(), name), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".to_owned(), "10".to_owned())];
     let hello = Hello::Client { version: VERSION, pid: 7, environment, program: "./x".into() };
-    let effects = story.event(Event::Client { token: 99, pid: 7, uid: 1000, hello });
+    let effects = story.event(Event::Client { token: 99, pid: 7, uid: 1000, hello, door: Door::default() });
     let Some(Effect::Hand { grant, .. }) = effects.first() else { panic!("{effects:?}") };
     assert_eq!((grant.share, &grant.sms, &grant.devices), (Percentage::ALL, &vec![(0..16).collect::<Vec<u32>>()], &vec![(0, 0)]));
     assert!(story.registry.board.as_ref().is_some_and(|board| board.clients().contains(&7)));

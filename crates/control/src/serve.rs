@@ -63,6 +63,7 @@ impl Daemon {
         }
         // Before the first client: it must not get a second server beside one that still lives.
         self.await_earlier_servers()?;
+        self.open_groups();
         let daemon = Arc::clone(self);
         thread::Builder::new().name("texts".into()).spawn(move || daemon.accept_texts(&text))?;
         let daemon = Arc::clone(self);
@@ -76,6 +77,7 @@ impl Daemon {
         core.holders.forget();
         core.ledger.forget();
         drop(core);
+        self.core().doors.end();
         self.log.finish(&format!("Exit with status {}", i32::from(!clean)));
         Ok(clean)
     }

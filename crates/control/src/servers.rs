@@ -15,7 +15,7 @@ use crate::log::on_account_of;
 use crate::registry::Event;
 use cumux_link::pulse::Standstill;
 use cumux_link::{Connection, LinkError, Peer, Process, escape_foreign, peer};
-use cumux_wire::message::{FromServer, ServerStatus, ToServer};
+use cumux_wire::message::{DeviceFacts, FromServer, GroupGrant, ServerStatus, ToServer};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -118,6 +118,18 @@ impl Daemon {
         core.next_request += 1;
         drop(core);
         let _ = link.send(&message(request), &[]);
+    }
+
+    /// Tells a server the limits of its user's groups: they may have been changed while it was
+    /// away.
+    fn tell_groups(&self, server: u32, uid: u32, devices: &[DeviceFacts]) {
+        let limits: Vec<GroupGrant> = self.registry(|registry| {
+            let own = registry.groups.iter().filter(|(_, group)| group.user() == Some(uid));
+            own.map(|(name, group)| group.limits(name, devices)).collect()
+        });
+        for group in limits {
+            self.tell(server, |request| ToServer::SetGroup { request, group });
+        }
     }
 
     /// Messages received from a server so far.
@@ -254,6 +266,7 @@ impl Daemon {
                 if uid == rustix::process::geteuid().as_raw() {
                     self.core().learn_devices(&devices);
                 }
+                self.tell_groups(pid, uid, &devices);
                 self.feed(Event::Ready { pid, devices });
             }
             FromServer::Failed { why } => self.feed(Event::Failed { pid, why: escape_foreign(&why, clean::SENTENCE) }),
@@ -284,6 +297,10 @@ impl Daemon {
             FromServer::Shared { request, before, now, error } => {
                 let error = escape_foreign(&error, clean::SENTENCE);
                 self.answer(pid, request, |question| question.answer = Some(FromServer::Shared { request, before, now, error }));
+            }
+            FromServer::Regrouped { request, error } => {
+                let error = escape_foreign(&error, clean::SENTENCE);
+                self.answer(pid, request, |question| question.answer = Some(FromServer::Regrouped { request, error }));
             }
             FromServer::Upgraded { request, mut staying, error } => {
                 let error = escape_foreign(&error, clean::SENTENCE);

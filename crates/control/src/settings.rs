@@ -15,6 +15,9 @@ pub const PINNED_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 pub const PRIORITY_VARIABLE: &str = "CUDA_MPS_CLIENT_PRIORITY";
 /// In which executor a client is: `own` or `shared`.
 pub const ISOLATION_VARIABLE: &str = "CUMUX_ISOLATION";
+/// Where kernels that call themselves, or through addresses, run on a card: `own` or `shared`. Of
+/// the daemon alone.
+pub const UNBOUNDED_VARIABLE: &str = "CUMUX_UNBOUNDED_KERNELS";
 /// The variable by which a client's contexts get shares of their own. Its percentage is then read
 /// when a context is made.
 pub const PER_CONTEXT_VARIABLE: &str = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING";
@@ -196,6 +199,13 @@ impl Settings {
     /// client's own priority if it states one. Without devices if it sees none.
     #[must_use]
     pub fn for_client(&self, environment: &[(String, String)], devices: &[DeviceFacts]) -> Grant {
+        let all: Vec<usize> = (0..devices.len()).collect();
+        self.for_client_among(environment, devices, &all)
+    }
+
+    /// As [`Settings::for_client`], for a client that sees only the devices at these places.
+    #[must_use]
+    pub fn for_client_among(&self, environment: &[(String, String)], devices: &[DeviceFacts], places: &[usize]) -> Grant {
         let value = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         // With shares for each context, the program's own percentage belongs to them, not to the
         // process.
@@ -206,7 +216,8 @@ impl Settings {
             let asked = limits.of(own, facts);
             asked.into_iter().chain(self.memory.of(place, facts)).min().map_or(0, MemoryLimit::bytes)
         };
-        let seen = visible(value(VISIBLE_VARIABLE), devices);
+        let among: Vec<DeviceFacts> = places.iter().filter_map(|place| devices.get(*place).cloned()).collect();
+        let seen: Vec<usize> = visible(value(VISIBLE_VARIABLE), &among).into_iter().filter_map(|own| places.get(own).copied()).collect();
         Grant {
             share: asked.min(self.percentage),
             priority: match value(PRIORITY_VARIABLE).map(str::trim) {
@@ -219,6 +230,7 @@ impl Settings {
                 None => self.isolation.home(Wisher::Default),
             },
             sms: Vec::new(),
+            group: None,
             devices: seen.iter().enumerate().map(|(own, place)| (u32::try_from(*place).unwrap_or(u32::MAX), limit((own, *place), &devices[*place]))).collect(),
         }
     }
@@ -243,6 +255,9 @@ pub fn complaints(environment: &[(String, String)], devices: &[DeviceFacts]) -> 
                 all.push(format!(
                     "{name}={value} is passed over, and the default holds (get_default_isolation): write own (an executor for this program alone) or shared"
                 ));
+            }
+            UNBOUNDED_VARIABLE if Isolation::parse(value).is_none() => {
+                all.push(format!("{name}={value} is passed over: write shared to let such kernels run beside other programs, or leave it out"));
             }
             _ => {}
         }
@@ -337,6 +352,7 @@ mod tests {
         assert_eq!(told(PINNED_VARIABLE, "0=1G,GPU-fb18=2048M"), "");
         assert!(told(PERCENTAGE_VARIABLE, "150").contains("at most 100") && told(PERCENTAGE_VARIABLE, "33.3").is_empty());
         assert!(told(PRIORITY_VARIABLE, "2").contains("below normal") && told(PRIORITY_VARIABLE, "1").is_empty());
+        assert!(told(UNBOUNDED_VARIABLE, "yes").contains("write shared") && told(UNBOUNDED_VARIABLE, "shared").is_empty());
         assert!(told(ISOLATION_VARIABLE, "ow").contains("write own") && told(ISOLATION_VARIABLE, "shared").is_empty());
     }
 

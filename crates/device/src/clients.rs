@@ -16,6 +16,9 @@ pub struct ClientSpec {
     pub priority: u32,
     /// Static partitioning: exactly these SMs, in place of a count. Empty otherwise.
     pub sms: Vec<u32>,
+    /// The SMs of this client, which is open, in place of a count: clients of one group run on the
+    /// same SMs.
+    pub beside: Option<ClientId>,
 }
 
 /// What a device has counted for a client since the device was opened.

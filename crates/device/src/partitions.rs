@@ -17,6 +17,16 @@ pub trait Partitions {
         Err(DeviceError::NotSupported("the share of a running client cannot be changed".into()))
     }
 
+    /// Changes the client's share to the SMs of another client, as [`Partitions::set_share`] does
+    /// it.
+    ///
+    /// # Errors
+    /// As [`Partitions::set_share`], for either client.
+    fn set_share_beside(&self, client: ClientId, other: ClientId) -> Result<(), DeviceError> {
+        let _ = (client, other);
+        Err(DeviceError::NotSupported("the share of a running client cannot be changed".into()))
+    }
+
     /// Reserves a part of the client's share for streams made in it. The client chooses `partition`
     /// (not 0); `multiprocessors` is at most its share.
     ///

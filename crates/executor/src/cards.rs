@@ -69,6 +69,13 @@ impl Sink for Tagged {
     }
 }
 
+/// A client of a group whose clients run on the same multiprocessors.
+struct Member {
+    group: String,
+    /// Multiprocessors by the index of a device.
+    shares: HashMap<DeviceIndex, u32>,
+}
+
 /// All devices of an executor.
 pub struct Cards {
     all: Vec<Arc<dyn Device>>,
@@ -76,6 +83,8 @@ pub struct Cards {
     capabilities: Capabilities,
     /// Places of each client's devices, by its own ordinals.
     clients: RwLock<HashMap<ClientId, Vec<u32>>>,
+    /// The clients of groups that run on the same multiprocessors.
+    members: RwLock<HashMap<ClientId, Member>>,
     /// Where modules and partitions are, for executors with several devices.
     modules: RwLock<HashMap<(ClientId, ModuleId), u32>>,
     partitions: RwLock<HashMap<(ClientId, u32), u32>>,
@@ -105,7 +114,15 @@ impl Cards {
     #[must_use]
     pub fn new(all: Vec<Arc<dyn Device>>) -> Self {
         let capabilities = Capabilities::of_all(all.iter().map(|device| device.capabilities()));
-        Self { all, capabilities, clients: RwLock::default(), modules: RwLock::default(), partitions: RwLock::default(), elsewhere: RwLock::default() }
+        Self {
+            all,
+            capabilities,
+            clients: RwLock::default(),
+            members: RwLock::default(),
+            modules: RwLock::default(),
+            partitions: RwLock::default(),
+            elsewhere: RwLock::default(),
+        }
     }
 
     fn card(&self, device_index: DeviceIndex) -> Result<&Arc<dyn Device>, DeviceError> {
@@ -186,10 +203,12 @@ impl Cards {
     /// # Errors
     /// As [`cumux_device::Clients::open_client`].
     pub fn open_client(&self, client: ClientId, config: &SessionConfig, marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
+        let group = config.group.as_ref().filter(|membership| membership.one_part).map(|membership| membership.group.as_str());
         let mut opened: Vec<&Arc<dyn Device>> = Vec::new();
         for (ordinal, part) in config.parts.iter().enumerate() {
             let sms = config.sms.get(ordinal).cloned().unwrap_or_default();
-            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority: config.priority, sms };
+            let beside = group.and_then(|group| self.member_beside(client, group, part.device, part.multiprocessors));
+            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority: config.priority, sms, beside };
             let done = self.card(part.device).and_then(|device| {
                 let marks = Some(marks).filter(|_| ordinal == 0 && device.capabilities().resumes_kernels);
                 device.open_client(client, &spec, marks).map(|()| opened.push(device))
@@ -200,10 +219,23 @@ impl Cards {
             }
         }
         self.clients.write().insert(client, config.parts.iter().map(|part| part.device).collect());
+        if let Some(group) = group {
+            let shares = config.parts.iter().map(|part| (part.device, part.multiprocessors)).collect();
+            self.members.write().insert(client, Member { group: group.to_owned(), shares });
+        }
         Ok(())
     }
 
+    /// Another client of the same group with a share of this size.
+    fn member_beside(&self, client: ClientId, group: &str, device_index: DeviceIndex, multiprocessors: u32) -> Option<ClientId> {
+        let members = self.members.read();
+        let alike = |member: &Member| member.group == group && member.shares.get(&device_index) == Some(&multiprocessors);
+        members.iter().find(|(other, member)| **other != client && alike(member)).map(|(other, _)| *other)
+    }
+
     pub fn close_client(&self, client: ClientId) {
+        // First: nobody follows it any more.
+        self.members.write().remove(&client);
         for device in self.of(client) {
             device.close_client(client);
         }
@@ -221,7 +253,15 @@ impl Cards {
     /// # Errors
     /// As [`cumux_device::Partitions::set_share`].
     pub fn set_share(&self, client: ClientId, device_index: DeviceIndex, multiprocessors: u32) -> Result<(), DeviceError> {
-        self.card(device_index)?.set_share(client, multiprocessors)
+        let group = self.members.read().get(&client).map(|member| member.group.clone());
+        match group.and_then(|group| self.member_beside(client, &group, device_index, multiprocessors)) {
+            Some(other) => self.card(device_index)?.set_share_beside(client, other)?,
+            None => self.card(device_index)?.set_share(client, multiprocessors)?,
+        }
+        if let Some(member) = self.members.write().get_mut(&client) {
+            member.shares.insert(device_index, multiprocessors);
+        }
+        Ok(())
     }
 
     /// # Errors

@@ -2,6 +2,7 @@
 
 use crate::error::ExecutorError;
 use cumux_link::connection::exactly;
+use cumux_ring::group::GroupAccounts;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -11,13 +12,19 @@ pub struct Files {
     /// In the order of `ToExecutor::Attach`: ring, page, window, journal, doorbell, marks, handle
     /// of the client's process.
     pub all: [Arc<OwnedFd>; 7],
+    /// The accounts of the client's group, and the file behind them.
+    pub group: Option<(Arc<GroupAccounts>, Arc<OwnedFd>)>,
 }
 
 impl Files {
     /// # Errors
-    /// [`ExecutorError::Link`] when their number is wrong.
-    pub fn new(descriptors: Vec<OwnedFd>) -> Result<Self, ExecutorError> {
-        Ok(Self { all: exactly::<7>(descriptors)?.map(Arc::new) })
+    /// [`ExecutorError::Link`] when their number is wrong, [`ExecutorError::File`] for accounts
+    /// that are none.
+    pub fn new(mut descriptors: Vec<OwnedFd>, in_group: bool) -> Result<Self, ExecutorError> {
+        let accounts = if in_group { descriptors.pop() } else { None };
+        let all = exactly::<7>(descriptors)?.map(Arc::new);
+        let group = accounts.map(|file| GroupAccounts::open(&file).map(|accounts| (Arc::new(accounts), Arc::new(file)))).transpose()?;
+        Ok(Self { all, group })
     }
 
     #[must_use]
@@ -34,6 +41,6 @@ impl Files {
     /// All of them, for a message.
     #[must_use]
     pub fn share(&self) -> Vec<Arc<OwnedFd>> {
-        self.all.to_vec()
+        self.all.iter().chain(self.group.iter().map(|(_, file)| file)).cloned().collect()
     }
 }

@@ -64,7 +64,7 @@ impl Bench {
     /// Why this client cannot be served.
     pub fn open(&self, config: SessionConfig, files: Vec<OwnedFd>, generation: u32) -> Result<(), String> {
         let terms = Terms { generation, lived: Duration::from_secs(1), on_hold: false };
-        let files = Files::new(files).map_err(|error| error.to_string())?;
+        let files = Files::new(files, false).map_err(|error| error.to_string())?;
         open::open(&self.shared, &self.intake, config, files, &terms).map(drop).map_err(|error| error.to_string())
     }
 

@@ -348,7 +348,7 @@ impl Executor {
     fn attach(&mut self, config: SessionConfig, descriptors: Vec<OwnedFd>) {
         let id = config.id;
         self.remembered.remove(&id);
-        let outcome = Files::new(descriptors).and_then(|files| {
+        let outcome = Files::new(descriptors, config.group.is_some()).and_then(|files| {
             if self.generation == 0 {
                 self.preloader.expect(&self.shared, &config, &files);
                 self.waiting.insert(id, (config, files));

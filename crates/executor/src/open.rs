@@ -106,6 +106,7 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
         restored
     });
     if restored.is_ok() {
+        shared.write_group_line(client);
         session.note_opened();
     } else {
         intake.remove(client);

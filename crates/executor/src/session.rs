@@ -41,7 +41,7 @@ use crate::error::ExecutorError;
 use crate::files::Files;
 use crate::heap::Heap;
 use crate::objects::Objects;
-use crate::shared::{Shared, Shortage};
+use crate::shared::{GroupLine, Shared, Shortage};
 use crate::stream::Stream;
 use crate::suspicion::{self, Lead};
 use cumux_device::{Channel, Outcome, Resume, StreamId, Work};
@@ -197,7 +197,8 @@ impl Inner {
 impl Session {
     #[must_use]
     pub fn new(config: SessionConfig, shared: Arc<Shared>, parts: Parts) -> Self {
-        shared.open_account(config.id);
+        let accounts = parts.files.group.as_ref().map(|(accounts, _)| GroupLine { accounts: Arc::clone(accounts), slot: config.window_slot });
+        shared.open_account(config.id, accounts);
         shared.departures.note_arrival(config.id, config.pid);
         shared.fair_queue.lock().add(config.id, config.priority, config.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
         let status = ClientStatus { session: config.id, pid: config.pid, program: config.program.clone(), state: "running".into(), ..ClientStatus::default() };

@@ -13,6 +13,7 @@ use cumux_device::{DeviceError, ImageHash};
 use cumux_keeper::client::{ClientError, Keeper};
 use cumux_ring::FileError;
 use cumux_ring::file::Constant;
+use cumux_ring::group::{GroupAccounts, GroupUse};
 use cumux_ring::page::Answer;
 use cumux_scheduler::FairQueue;
 use cumux_wire::layout::DeviceIndex;
@@ -35,8 +36,32 @@ const KEEPER_RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Empty extents may take this part of the card.
 const SPARE_PART: u64 = 128;
 
-/// Bytes by the index of a device.
-type Account = BTreeMap<u32, u64>;
+/// What one session has.
+#[derive(Debug, Default)]
+struct Account {
+    /// Bytes by the index of a device.
+    bytes: BTreeMap<u32, u64>,
+    /// Its line in the accounts of its group.
+    group: Option<GroupLine>,
+}
+
+/// A client's line in the accounts of its group.
+#[derive(Debug)]
+pub struct GroupLine {
+    pub accounts: Arc<GroupAccounts>,
+    /// The slot of the client's window.
+    pub slot: u32,
+}
+
+impl GroupLine {
+    /// What is written less than there is keeps others from nothing but memory; it is right again
+    /// with the next charge.
+    fn set(&self, device_index: DeviceIndex, total: u64) {
+        if let Err(error) = self.accounts.set(device_index, self.slot, total) {
+            tracing::warn!("{error}");
+        }
+    }
+}
 
 /// Why memory was not charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +70,8 @@ pub enum Shortage {
     Gone,
     /// The client's own limit.
     Limit,
+    /// All clients of its group together have what the group may have.
+    Group,
     /// All clients together have what the card has.
     Card,
     /// All clients together have what there is for the card: a software GPU's memory is the
@@ -307,8 +334,15 @@ impl Shared {
     }
 
     /// From now on a session can be charged.
-    pub fn open_account(&self, session: u32) {
-        self.charges.lock().entry(session).or_default();
+    pub fn open_account(&self, session: u32, group: Option<GroupLine>) {
+        self.charges.lock().entry(session).or_insert_with(|| Account { bytes: BTreeMap::new(), group });
+    }
+
+    /// Writes into the accounts of its group what a session has: as its predecessor has left it.
+    pub fn write_group_line(&self, session: u32) {
+        if let Some(Account { bytes, group: Some(line) }) = self.charges.lock().get(&session) {
+            bytes.iter().for_each(|(device_index, total)| line.set(*device_index, *total));
+        }
     }
 
     /// The session has nothing any more, and cannot be charged again.
@@ -324,7 +358,8 @@ impl Shared {
         let (card, capacity) = (self.cards.facts(device_index).memory, self.cards.capacity(device_index));
         let mut charges = self.charges.lock();
         let taken = on(&charges, device_index);
-        let own = charges.get_mut(&session).ok_or(Shortage::Gone)?.entry(device_index).or_default();
+        let Account { bytes: own, group } = charges.get_mut(&session).ok_or(Shortage::Gone)?;
+        let own = own.entry(device_index).or_default();
         let within = |used: u64, cap: u64| used.checked_add(bytes).is_some_and(|sum| sum <= cap);
         if limit != 0 && !within(*own, limit) {
             return Err(Shortage::Limit);
@@ -335,6 +370,12 @@ impl Shared {
         if !within(taken, capacity) {
             return Err(Shortage::Machine { card, capacity, taken });
         }
+        if let Some(line) = group {
+            line.accounts.charge(device_index, line.slot, own.saturating_add(bytes)).map_err(|error| {
+                tracing::debug!(session, "{error}");
+                Shortage::Group
+            })?;
+        }
         *own += bytes;
         Ok(())
     }
@@ -342,14 +383,19 @@ impl Shared {
     /// Charges what a predecessor has charged, whatever there is.
     pub fn charge_again(&self, session: u32, device_index: DeviceIndex, bytes: u64) {
         if let Some(account) = self.charges.lock().get_mut(&session) {
-            let own = account.entry(device_index).or_default();
+            let own = account.bytes.entry(device_index).or_default();
             *own = own.saturating_add(bytes);
         }
     }
 
     pub fn refund(&self, session: u32, device_index: DeviceIndex, bytes: u64) {
-        if let Some(own) = self.charges.lock().get_mut(&session).and_then(|account| account.get_mut(&device_index)) {
+        if let Some(Account { bytes: own, group }) = self.charges.lock().get_mut(&session)
+            && let Some(own) = own.get_mut(&device_index)
+        {
             *own = own.saturating_sub(bytes);
+            if let Some(line) = group {
+                line.set(device_index, *own);
+            }
         }
     }
 
@@ -387,20 +433,26 @@ impl Shared {
 
     #[must_use]
     pub fn charged(&self, session: u32) -> u64 {
-        self.charges.lock().get(&session).map_or(0, |account| account.values().sum())
+        self.charges.lock().get(&session).map_or(0, |account| account.bytes.values().sum())
     }
 
     /// Free bytes within a session's limit, the card's whole memory, and how much of that there
     /// really is: a limit shows only in what is free, as NVIDIA's MPS does it, and so does a
-    /// machine that has less memory than the card.
+    /// machine that has less memory than the card. To the clients of a group the card has what the
+    /// group may have.
     #[must_use]
     pub fn memory_info(&self, session: u32, device_index: DeviceIndex, limit: u64) -> [u64; 3] {
         let (card, capacity) = (self.cards.facts(device_index).memory, self.cards.capacity(device_index));
         let charges = self.charges.lock();
         let card_free = capacity.saturating_sub(on(&charges, device_index));
-        let own = charges.get(&session).and_then(|account| account.get(&device_index)).copied().unwrap_or(0);
+        let account = charges.get(&session);
+        let own = account.and_then(|account| account.bytes.get(&device_index)).copied().unwrap_or(0);
         let free = if limit == 0 || limit >= card { card_free } else { limit.saturating_sub(own).min(card_free) };
-        [free, card, capacity]
+        let group = account.and_then(|account| account.group.as_ref()).and_then(|line| line.accounts.usage(device_index).ok());
+        match group {
+            Some(GroupUse { limit, used }) if limit != 0 => [free.min(limit.saturating_sub(used)), card.min(limit), capacity],
+            _ => [free, card, capacity],
+        }
     }
 }
 
@@ -422,7 +474,7 @@ fn read_whole(file: &OwnedFd, name: &str, bytes: u64) -> Result<Vec<u8>, Executo
 
 /// What all sessions have on a device.
 fn on(charges: &HashMap<u32, Account>, device_index: DeviceIndex) -> u64 {
-    charges.values().filter_map(|account| account.get(&device_index)).sum()
+    charges.values().filter_map(|account| account.bytes.get(&device_index)).sum()
 }
 
 /// An answer without words.

@@ -154,6 +154,7 @@ impl<'w> Guest<'w> {
             sms: Vec::new(),
             home: Home::Shared,
             may_run_unbounded: false,
+            group: None,
         };
         let producer = client.producer();
         let guest = Self { world, config, files, client, producer, requests: 0 };
@@ -168,7 +169,7 @@ impl<'w> Guest<'w> {
     fn open_as(&self, generation: u32, on_hold: bool) -> Result<Case, ExecutorError> {
         let files = self.files.iter().map(|file| file.try_clone().unwrap()).collect();
         let terms = Terms { generation, lived: Duration::from_secs(1), on_hold };
-        open::open(&self.world.shared, &self.world.intake, self.config.clone(), Files::new(files)?, &terms)
+        open::open(&self.world.shared, &self.world.intake, self.config.clone(), Files::new(files, false)?, &terms)
     }
 
     fn close(&self) -> ClientStatus {
@@ -261,7 +262,7 @@ fn a_session_that_is_being_opened_does_not_stay_with_a_kernel_that_does_not_end(
     let world = World::new();
     let (long, coming) = (Guest::new(&world, 1), Guest::new(&world, 2));
     coming.close();
-    let files = Files::new(coming.files.iter().map(|file| file.try_clone().unwrap()).collect()).unwrap();
+    let files = Files::new(coming.files.iter().map(|file| file.try_clone().unwrap()).collect(), false).unwrap();
     let [ring, page, _, journal, ..] = &files.all;
     let (service, journal) = (Service::map(ring, page).unwrap(), Journal::map(journal).unwrap());
     let session = Arc::new(Session::new(coming.config.clone(), world.shared.clone(), Parts { service, journal, files, taken: 0, phase: Phase::reading() }));
@@ -288,7 +289,7 @@ fn a_standby_that_has_preloaded_a_module_takes_its_client_over_without_the_image
         guest.ask_ok(&load);
         let mut preloader = Preloader::default();
         if is_preloaded {
-            let files = Files::new(guest.files.iter().map(|file| file.try_clone().unwrap()).collect()).unwrap();
+            let files = Files::new(guest.files.iter().map(|file| file.try_clone().unwrap()).collect(), false).unwrap();
             preloader.expect(&world.shared, &guest.config, &files);
             let begun = Instant::now();
             while preloader.loaded() == 0 {
@@ -324,7 +325,7 @@ fn what_was_preloaded_waits_for_a_client_that_comes_later() {
     rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
     guest.ask_ok(&Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 });
     let mut preloader = Preloader::default();
-    preloader.expect(&world.shared, &guest.config, &Files::new(guest.files.iter().map(|file| file.try_clone().unwrap()).collect()).unwrap());
+    preloader.expect(&world.shared, &guest.config, &Files::new(guest.files.iter().map(|file| file.try_clone().unwrap()).collect(), false).unwrap());
     let begun = Instant::now();
     let wait_for = |preloader: &Preloader, loaded: usize| {
         while preloader.loaded() != loaded {

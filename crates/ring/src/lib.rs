@@ -1,11 +1,12 @@
-//! Shared memory between a client and its executor: the ring, the page, the window and the journal.
+//! Shared memory between a client and its executor: the ring, the page, the window and the journal;
+//! and the accounts that the executors of a group share.
 //!
 //! All memory that two processes read and write at the same time is accessed here and nowhere else.
 //! Invariants:
 //!
-//! - **One writer a file** (the window excepted): the client writes the ring file, the executor
-//!   writes page and journal. A word that another process writes is read once into a private copy,
-//!   then checked; it is never read twice for one decision.
+//! - **One writer a file** (window and [`group`] excepted): the client writes the ring file, the
+//!   executor writes page and journal. A word that another process writes is read once into a
+//!   private copy, then checked; it is never read twice for one decision.
 //! - **Publication**: bytes are written before the position that makes them visible, with release
 //!   and acquire on that position.
 //! - **Sleeping never misses a wake**: the sleeper announces itself, then checks again; the waker
@@ -21,6 +22,7 @@
 pub mod awake;
 pub mod client;
 pub mod file;
+pub mod group;
 pub mod journal;
 pub mod memory;
 pub mod page;

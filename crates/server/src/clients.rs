@@ -109,9 +109,22 @@ impl<H: Host> Core<H> {
         if !client.is_alive() || has_hung_up(&connection) {
             return self.log.line(&format!("Client process {pid} was gone before it could be served"));
         }
+        let full = grant.group.as_ref().filter(|group| group.clients != 0 && self.clients.count_members(&group.name) >= group.clients);
+        if let Some(group) = full {
+            let why = format!(
+                "group {} has {} clients, and no more are allowed: end some, or raise the number (cumux group set {} clients=NUMBER)",
+                group.name, group.clients, group.name
+            );
+            self.turned_away(pid, result::MPS_MAX_CLIENTS_REACHED, &why);
+            return refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, &why);
+        }
         let id = self.clients.next_session;
         let made = Files::create(client.into())
             .map_err(|error| error.to_string())
+            .and_then(|files| {
+                let group = grant.group.as_ref().map(|group| self.clients.groups.join(group, window_slot)).transpose()?;
+                Ok(Files { group, ..files })
+            })
             .and_then(|files| files.name_server(self.pid).map(|()| files).map_err(|error| error.to_string()))
             .and_then(|files| self.processes.watch(&files.client, Subject::Client(id)).map(|token| (files, token)).map_err(|errno| errno.to_string()));
         let (files, token) = match made {
@@ -134,6 +147,7 @@ impl<H: Host> Core<H> {
             sms: grant.sms,
             home: grant.home,
             may_run_unbounded: false,
+            group: grant.group.map(|group| message::Membership { group: group.name, one_part: group.share.is_some() }),
         };
         let mut session = Session::new(about, files, token);
         session.greeting = Some(connection);
@@ -164,12 +178,14 @@ impl<H: Host> Core<H> {
         }
         let Some(files) = &session.files else { return };
         let Some(connection) = session.greeting.take() else { return };
+        let parts = session.about.parts.iter();
+        let limit = |device| session.group().and_then(|group| self.clients.groups.limit(group, device));
         let seen: Vec<&DeviceFacts> = session.about.parts.iter().filter_map(|part| self.executors.devices.get(part.device as usize)).collect();
         let reply = Reply::Welcome {
             version: VERSION,
             session: id,
             window_slot: session.about.window_slot,
-            devices: seen.iter().map(|facts| shared(facts)).collect(),
+            devices: parts.filter_map(|part| Some(as_seen(self.executors.devices.get(part.device as usize)?, limit(part.device)))).collect(),
             parts: session.about.parts.clone(),
             fixed: !session.about.sms.is_empty(),
         };
@@ -256,6 +272,10 @@ impl<H: Host> Core<H> {
         self.processes.watcher.forget(&session.process);
         self.processes.ended(session.token);
         self.keeper.drop_session(id);
+        // One that has failed gave its line back then.
+        if session.files.take().is_some() {
+            self.clients.leave_group(&session.about);
+        }
         self.log.line(&format!("Client process {} disconnected", session.about.pid));
         self.clients.gone.push_back(ClientStatus { place: Place::Nowhere, ..session.status });
         while self.clients.gone.len() > GONE {
@@ -289,6 +309,8 @@ impl<H: Host> Core<H> {
         for worker in self.executors.workers.values().filter(|worker| worker.is_briefed()) {
             worker.send(ToExecutor::Detach { session: id, comes_later: false });
         }
+        let about = session.about.clone();
+        self.clients.leave_group(&about);
         self.keeper.drop_session(id);
         self.answer_movers(id, why);
         if let Some(worker) = had_it {
@@ -321,8 +343,10 @@ impl<H: Host> Core<H> {
 
 /// A device as a client of the service sees it: its context is shared, and everybody may use it.
 /// The card's own compute mode is between the card and its executor.
-fn shared(facts: &DeviceFacts) -> DeviceFacts {
+/// To a client of a group it has the memory that the group may have.
+fn as_seen(facts: &DeviceFacts, group_limit: Option<u64>) -> DeviceFacts {
     let mut facts = facts.clone();
+    facts.memory = group_limit.map_or(facts.memory, |limit| limit.min(facts.memory));
     facts.attributes.set(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, ComputeMode::CU_COMPUTEMODE_DEFAULT.0.cast_signed());
     facts.attributes.set(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 1);
     facts.capabilities.exclusive = None;

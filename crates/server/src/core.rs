@@ -3,6 +3,7 @@
 
 use crate::event::Event;
 use crate::fault_log::FaultLog;
+use crate::groups::Groups;
 use crate::host::Host;
 use crate::keeper::KeeperSlot;
 use crate::log::Log;
@@ -13,7 +14,7 @@ use crate::watch::Watcher;
 use crate::worker::{Service, Worker};
 use crate::{Limits, Options};
 use cumux_link::{Connection, Process};
-use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant, Scope};
+use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant, Scope, SessionConfig};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -262,6 +263,8 @@ pub(crate) struct Clients {
     pub(crate) next_session: u32,
     pub(crate) arrivals: VecDeque<Arrival>,
     pub(crate) gone: VecDeque<ClientStatus>,
+    /// The groups that they belong to.
+    pub(crate) groups: Groups,
 }
 
 /// What was asked of the executor, by number.
@@ -269,6 +272,21 @@ pub(crate) struct Questions {
     pub(crate) open: BTreeMap<u64, Question>,
     pub(crate) resharings: BTreeMap<u64, Resharing>,
     next: u64,
+}
+
+impl Clients {
+    /// How many sessions of a group are served.
+    pub(crate) fn count_members(&self, group: &str) -> u32 {
+        u32::try_from(self.sessions.values().filter(|session| session.is_served() && session.group() == Some(group)).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Nothing of a session is left in any executor: its group has its memory back.
+    pub(crate) fn leave_group(&mut self, about: &SessionConfig) {
+        let Some(membership) = &about.group else { return };
+        self.groups.leave(&membership.group, about.window_slot);
+        let Self { groups, sessions, .. } = self;
+        groups.retain(|name| sessions.values().any(|session| session.files.is_some() && session.group() == Some(name)));
+    }
 }
 
 impl Questions {
@@ -356,7 +374,13 @@ impl<H: Host> Core<H> {
                 losses: Losses::default(),
                 last_failure: String::new(),
             },
-            clients: Clients { sessions: BTreeMap::new(), next_session: old.next_session.max(1), arrivals: VecDeque::new(), gone: VecDeque::new() },
+            clients: Clients {
+                sessions: BTreeMap::new(),
+                next_session: old.next_session.max(1),
+                arrivals: VecDeque::new(),
+                gone: VecDeque::new(),
+                groups: Groups::default(),
+            },
             questions: Questions { open: BTreeMap::new(), resharings: BTreeMap::new(), next: 1 },
             rebuild: None,
             lonely_since: None,

@@ -41,6 +41,7 @@
 //! worker      one executor, as a state machine
 //! keeper      the keeper, and how it is asked
 //! session     one client and its files
+//! groups      the accounts of groups
 //! host        processes: starting, watching and ending them
 //! ```
 //!
@@ -60,6 +61,7 @@ mod fault_log;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod groups;
 mod home;
 pub mod host;
 mod keeper;

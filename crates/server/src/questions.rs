@@ -156,6 +156,7 @@ impl<H: Host> Core<H> {
             leaving: String::new(),
             devices: self.options.devices.clone(),
             cards: self.executors.devices.iter().map(card).collect(),
+            groups: Vec::new(),
             clients: self.clients.sessions.values().filter(|s| !s.is_leaving()).map(|s| self.status_of(s)).collect(),
             gone: Vec::new(),
         };
@@ -171,6 +172,7 @@ impl<H: Host> Core<H> {
             server.clients.clear();
         }
         server.gone = gone;
+        server.groups = self.clients.groups.status(self.executors.devices.len(), |name| self.clients.count_members(name));
         self.tell(FromServer::Status { request, server, more: false });
     }
 }

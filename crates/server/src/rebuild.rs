@@ -12,7 +12,6 @@ use crate::host::Host;
 use crate::session::{Files, KEY, Keeping, Seat, Session};
 use crate::state_file::StateFile;
 use cumux_keeper::Item;
-use cumux_link::connection::exactly;
 use cumux_link::pulse::Motion;
 use cumux_wire::message::{self, Scope, ToExecutor};
 use cumux_wire::result;
@@ -102,17 +101,17 @@ impl<H: Host> Core<H> {
                 continue;
             }
             let (id, note) = (item.session, item.note.clone());
-            match (serde_json::from_str::<message::SessionConfig>(&note), item.exactly::<7>()) {
-                (Ok(about), Ok(descriptors)) if about.id == id => {
+            match serde_json::from_str::<message::SessionConfig>(&note) {
+                Ok(about) if about.id == id => {
                     let (home, may_run_unbounded) = (about.home, about.may_run_unbounded);
-                    if let Some(session) = self.restore_session(about, descriptors) {
+                    if let Some(session) = self.restore_session(about, item.descriptors) {
                         session.keeping = Keeping::Kept;
                         // Executors have it as it was when they were told of the session.
                         (session.about.home, session.about.may_run_unbounded) = (home, may_run_unbounded);
                     }
                 }
-                (Ok(_), _) => self.log.line(&format!("Session {id} in the keeper is not complete; it is passed over")),
-                (Err(error), _) => self.log.line(&format!("Session {id} in the keeper cannot be read ({error}); it is passed over")),
+                Ok(_) => self.log.line(&format!("Session {id} in the keeper is another's; it is passed over")),
+                Err(error) => self.log.line(&format!("Session {id} in the keeper cannot be read ({error}); it is passed over")),
             }
         }
         if let Some(rebuild) = &mut self.rebuild {
@@ -130,11 +129,10 @@ impl<H: Host> Core<H> {
             Some(named) if !named.is_shared() && named.serving_since.is_some() => Some(Seat::Apart { worker }),
             _ => None,
         };
-        let known = match exactly::<7>(descriptors) {
-            _ if self.rebuild.is_none() => return,
-            Ok(descriptors) => self.restore_session(about, descriptors),
-            Err(_) => self.clients.sessions.get_mut(&id),
-        };
+        if self.rebuild.is_none() {
+            return;
+        }
+        let known = self.restore_session(about, descriptors);
         match (known, seat) {
             (Some(session), Some(seat)) => {
                 session.status.multiprocessors = newest.parts.first().map_or(session.status.multiprocessors, |part| part.multiprocessors);
@@ -154,10 +152,21 @@ impl<H: Host> Core<H> {
     }
 
     /// A session of an earlier server; none if its client cannot be watched.
-    fn restore_session(&mut self, about: message::SessionConfig, descriptors: [OwnedFd; 7]) -> Option<&mut Session> {
+    fn restore_session(&mut self, about: message::SessionConfig, descriptors: Vec<OwnedFd>) -> Option<&mut Session> {
         let id = about.id;
         if !self.clients.sessions.contains_key(&id) {
-            let files = Files::from_kept(descriptors);
+            let files = match Files::from_kept(descriptors, about.group.is_some()) {
+                Ok(files) => files,
+                Err(error) => {
+                    self.log.line(&format!("Session {id} is not complete ({error}); it is passed over"));
+                    return None;
+                }
+            };
+            if let (Some(membership), Some(file)) = (&about.group, &files.group)
+                && let Err(error) = self.clients.groups.restore(&membership.group, file)
+            {
+                self.log.line(&format!("The accounts of group {} cannot be used: {error}", membership.group));
+            }
             let token = match self.processes.watch(&files.client, Subject::Client(id)) {
                 Ok(token) => token,
                 Err(errno) => {

@@ -101,6 +101,7 @@ impl<H: Host> Core<H> {
                     self.count_clients();
                 }
                 ToServer::SetShare { request, pid, share } => self.set_share(request, pid, share),
+                ToServer::SetGroup { request, group } => self.set_group(request, &group),
                 ToServer::Move { request, pid, own } => self.move_client(request, pid, own),
                 ToServer::Status { request } => self.ask_status(request),
                 ToServer::Terminate { request, pid } => self.terminate(request, pid),

@@ -1,7 +1,8 @@
 //! One client and its files.
 
 use crate::host::Fate;
-use cumux_link::{Connection, escape_foreign};
+use cumux_link::connection::exactly;
+use cumux_link::{Connection, LinkError, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
@@ -27,6 +28,8 @@ pub(crate) struct Files {
     pub(crate) marks: Arc<OwnedFd>,
     /// Handle of the client's process.
     pub(crate) client: Arc<OwnedFd>,
+    /// The accounts of its group.
+    pub(crate) group: Option<Arc<OwnedFd>>,
 }
 
 impl Files {
@@ -41,18 +44,24 @@ impl Files {
             doorbell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
             marks: file("cumux-marks", layout::MARKS_BYTES)?,
             client: Arc::new(client),
+            group: None,
         })
     }
 
     /// As they came back from the keeper, or from an executor.
-    pub(crate) fn from_kept([ring, page, window, journal, doorbell, marks, client]: [OwnedFd; 7]) -> Self {
-        let [ring, page, window, journal, doorbell, marks, client] = [ring, page, window, journal, doorbell, marks, client].map(Arc::new);
-        Self { ring, page, window, journal, doorbell, marks, client }
+    ///
+    /// # Errors
+    /// Their number is wrong.
+    pub(crate) fn from_kept(mut descriptors: Vec<OwnedFd>, in_group: bool) -> Result<Self, LinkError> {
+        let group = if in_group { descriptors.pop().map(Arc::new) } else { None };
+        let [ring, page, window, journal, doorbell, marks, client] = exactly::<7>(descriptors)?.map(Arc::new);
+        Ok(Self { ring, page, window, journal, doorbell, marks, client, group })
     }
 
     /// In the order in which the keeper has them and `Attach` carries them.
     pub(crate) fn share(&self) -> Vec<Arc<OwnedFd>> {
-        [&self.ring, &self.page, &self.window, &self.journal, &self.doorbell, &self.marks, &self.client].map(Arc::clone).to_vec()
+        let all = [&self.ring, &self.page, &self.window, &self.journal, &self.doorbell, &self.marks, &self.client];
+        all.into_iter().chain(&self.group).map(Arc::clone).collect()
     }
 
     /// Writes this server's number into the page of a session that no executor has yet.
@@ -242,6 +251,7 @@ impl Session {
             multiprocessors: first.map_or(0, |part| part.multiprocessors),
             memory_limit: first.map_or(0, |part| part.memory_limit),
             priority: about.priority,
+            group: about.group.as_ref().map(|membership| membership.group.clone()).unwrap_or_default(),
             devices: about.parts.iter().map(|part| part.device).collect(),
             ..ClientStatus::default()
         };
@@ -352,6 +362,7 @@ impl Session {
             memory_limit: old.memory_limit,
             priority: old.priority,
             devices: old.devices,
+            group: old.group,
             error,
             fault,
             takeovers,
@@ -373,6 +384,16 @@ impl Session {
             Moving::Between { way: Way::Moved, .. } => self.status.moves += 1,
             Moving::Between { way: Way::TakenOver, .. } | Moving::Still | Moving::Asked { .. } => self.status.takeovers += 1,
         }
+    }
+
+    /// The name of its group.
+    pub(crate) fn group(&self) -> Option<&str> {
+        self.about.group.as_ref().map(|membership| membership.group.as_str())
+    }
+
+    /// Whether its share is that of its group.
+    pub(crate) fn has_group_share(&self) -> bool {
+        self.about.group.as_ref().is_some_and(|membership| membership.one_part)
     }
 
     /// As the log names a client: a process has one session, which stands for the context that
@@ -431,7 +452,7 @@ mod tests {
         };
         let cards = [card(132), card(78)];
         let share = Share::parse("12.5").unwrap();
-        let grant = Grant { share, priority: 0, devices: vec![(1, 7), (0, 0), (5, 0)], sms: Vec::new(), home: Home::Shared };
+        let grant = Grant { share, priority: 0, devices: vec![(1, 7), (0, 0), (5, 0)], sms: Vec::new(), home: Home::Shared, group: None };
         let got = parts(&cards, &grant);
         let expected = [DeviceGrant { device: 1, multiprocessors: 8, memory_limit: 7 }, DeviceGrant { device: 0, multiprocessors: 16, memory_limit: 0 }];
         assert_eq!(got, expected);
@@ -451,6 +472,7 @@ mod tests {
             sms: Vec::new(),
             home: Home::Shared,
             may_run_unbounded: false,
+            group: None,
         };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
         let mut session = Session::new(about, Files::create(client).unwrap(), 1);

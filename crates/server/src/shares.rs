@@ -7,8 +7,11 @@
 use crate::core::{Core, Resharing};
 use crate::host::Host;
 use crate::session::{Seat, shared_anew};
-use cumux_wire::message::{FromServer, ToExecutor};
+use cumux_wire::message::{FromServer, GroupGrant, ToExecutor};
 use cumux_wire::share::Share;
+
+/// A question of the daemon's that nobody has asked.
+const NOBODY: u64 = 0;
 
 impl<H: Host> Core<H> {
     pub(crate) fn set_share(&mut self, request: u64, pid: u32, share: Share) {
@@ -20,9 +23,45 @@ impl<H: Host> Core<H> {
             let error = format!("process {pid} has a static partition: the control daemon runs with -S, and shares mean nothing there");
             return self.tell(FromServer::Shared { request, before: u32::MAX, now: 0, error });
         }
+        if let Some(group) = session.group().filter(|_| session.has_group_share()) {
+            let error = format!("process {pid} has the share of its group: change that (cumux group set {group} percentage=PERCENT)");
+            return self.tell(FromServer::Shared { request, before: u32::MAX, now: 0, error });
+        }
+        let id = session.about.id;
+        self.reshare(request, id, share);
+    }
+
+    /// Other limits for a group, and another share for its clients.
+    pub(crate) fn set_group(&mut self, request: u64, group: &GroupGrant) {
+        let error = self.clients.groups.set_limits(group).err().unwrap_or_default();
+        let members: Vec<(u32, bool)> = self
+            .clients
+            .sessions
+            .values()
+            .filter(|session| session.is_served() && session.group() == Some(&group.name))
+            .map(|session| (session.about.id, session.has_group_share()))
+            .collect();
+        let earlier = members.iter().filter(|(_, has_share)| !has_share).count();
+        let error = match group.share {
+            Some(share) => {
+                // Nobody waits for the answers of the executors: what fails is in the log.
+                members.iter().filter(|(_, has_share)| *has_share).for_each(|(id, _)| self.reshare(NOBODY, *id, share));
+                let late = (earlier > 0).then(|| format!("{earlier} clients came before the group had a percentage, and keep their own"));
+                late.filter(|_| error.is_empty()).unwrap_or(error)
+            }
+            None => error,
+        };
+        if !members.is_empty() {
+            self.log.line(&format!("The limits of group {} have been set", group.name));
+        }
+        self.tell(FromServer::Regrouped { request, error });
+    }
+
+    fn reshare(&mut self, request: u64, id: u32, share: Share) {
+        let Some(session) = self.clients.sessions.get_mut(&id) else { return };
         let parts = shared_anew(&self.executors.devices, &session.about.parts, share);
         let count = |parts: &[cumux_wire::message::DeviceGrant]| parts.first().map_or(0, |part| part.multiprocessors);
-        let (id, name) = (session.about.id, session.name());
+        let name = session.name();
         let old = session.about.parts.clone();
         let holder = match session.seat {
             Seat::No => None,

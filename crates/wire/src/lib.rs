@@ -18,7 +18,7 @@ pub mod share;
 pub mod text;
 
 /// Version of everything in this crate. Raised with every change of a layout or a message.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// CUDA's own numbers that cross process borders, by their names. `cumux_abi` states each once,
 /// from the public header.
@@ -52,6 +52,7 @@ pub mod result {
         OUT_OF_MEMORY = CUDA_ERROR_OUT_OF_MEMORY;
         NOT_INITIALIZED = CUDA_ERROR_NOT_INITIALIZED;
         NO_DEVICE = CUDA_ERROR_NO_DEVICE;
+        NOT_PERMITTED = CUDA_ERROR_NOT_PERMITTED;
         INVALID_IMAGE = CUDA_ERROR_INVALID_IMAGE;
         NO_BINARY_FOR_GPU = CUDA_ERROR_NO_BINARY_FOR_GPU;
         INVALID_PTX = CUDA_ERROR_INVALID_PTX;

@@ -192,6 +192,18 @@ pub struct SessionConfig {
     /// has decided so.
     #[serde(default)]
     pub may_run_unbounded: bool,
+    /// The group to which it belongs. The session's last file is then the accounts of the group.
+    #[serde(default)]
+    pub group: Option<Membership>,
+}
+
+/// A client's place in a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// The group's name.
+    pub group: String,
+    /// All clients of the group run on the same multiprocessors: the share of each is the group's.
+    pub one_part: bool,
 }
 
 /// What a session may use of one device.
@@ -223,6 +235,24 @@ pub struct Grant {
     /// In which executor the client is to be.
     #[serde(default)]
     pub home: Home,
+    /// The group to which the client belongs, with its limits now.
+    #[serde(default)]
+    pub group: Option<GroupGrant>,
+}
+
+/// What all clients of a group may use together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupGrant {
+    /// Its name.
+    pub name: String,
+    /// How many clients it may have at the same time; 0 = no limit.
+    pub clients: u32,
+    /// Bytes of memory on each device of the server, by the device's place in the server's list; 0
+    /// = no limit.
+    pub memory: Vec<u64>,
+    /// Its part of every device's multiprocessors, on which all its clients run. None where each
+    /// client has a share of its own.
+    pub share: Option<Share>,
 }
 
 /// Daemon to server. `request` is a number of the daemon's choice.
@@ -268,6 +298,14 @@ pub enum ToServer {
         pid: u32,
         /// The new share.
         share: Share,
+    },
+    /// Changes the limits of a group that has clients here. Those clients keep what they have.
+    /// Answered with [`FromServer::Regrouped`] when the limits are in force.
+    SetGroup {
+        /// Repeated by the answer.
+        request: u64,
+        /// The group with its new limits.
+        group: GroupGrant,
     },
     /// Moves a running client to an executor of its own, or back to that of all others. Answered
     /// with [`FromServer::Moved`] when it is there, or stays where it was.
@@ -345,6 +383,13 @@ pub enum FromServer {
         /// Why the share was not changed; empty if it was.
         error: String,
     },
+    /// Answer to [`ToServer::SetGroup`].
+    Regrouped {
+        /// That of the question.
+        request: u64,
+        /// Why the new limits are not in force, or not for all its clients; empty if they are.
+        error: String,
+    },
     /// Answer to [`ToServer::Move`].
     Moved {
         /// That of the question.
@@ -412,6 +457,9 @@ pub struct ServerStatus {
     /// The same devices with their properties; empty until an executor has opened them.
     #[serde(default)]
     pub cards: Vec<ServedDevice>,
+    /// The groups that have clients here.
+    #[serde(default)]
+    pub groups: Vec<GroupStatus>,
     /// Clients with a session.
     pub clients: Vec<ClientStatus>,
     /// Clients that have gone, newest last (bounded).
@@ -429,6 +477,17 @@ pub struct ServedDevice {
     pub multiprocessors: u32,
     /// Bytes of memory that it has.
     pub memory: u64,
+}
+
+/// What a group uses at a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// How many clients it has.
+    pub clients: u32,
+    /// Bytes of memory that they have on each device of the server.
+    pub used: Vec<u64>,
 }
 
 /// What one client did since it connected. Times are in nanoseconds, memory is in bytes. Counts
@@ -524,6 +583,9 @@ pub struct ClientStatus {
     /// Why it is not with all others, in words; empty where it is.
     #[serde(default)]
     pub place_why: String,
+    /// The group to which it belongs; empty if to none.
+    #[serde(default)]
+    pub group: String,
 }
 
 /// Server to executor or standby. `request` is a number of the server's choice.

@@ -73,6 +73,7 @@ impl Guest {
             sms: Vec::new(),
             home: Home::Shared,
             may_run_unbounded: false,
+            group: None,
         };
         let files = self.files.iter().map(|file| file.try_clone().expect("a descriptor")).collect();
         bench.open(config, files, generation)

@@ -140,6 +140,12 @@ fn line(server: &ServerStatus, rate: f64) -> String {
 }
 
 #[allow(clippy::cast_precision_loss)] // Three digits are shown.
+/// The program, with its group.
+fn named(client: &ClientStatus) -> String {
+    let program = client.program.rsplit('/').next().unwrap_or_default();
+    if client.group.is_empty() { program.to_owned() } else { format!("{program} [{}]", client.group) }
+}
+
 fn row(client: &ClientStatus, before: Option<&ClientStatus>, seconds: f64) -> Row {
     let grown = |what: fn(&ClientStatus) -> u64| before.map(|old| what(client).saturating_sub(what(old)));
     let rate = |what| grown(what).filter(|_| seconds > 0.0).map(|n| n as f64 / seconds);
@@ -159,7 +165,7 @@ fn row(client: &ClientStatus, before: Option<&ClientStatus>, seconds: f64) -> Ro
     Row {
         pid: client.pid,
         // Its folder is in `cumux status`.
-        program: client.program.rsplit('/').next().unwrap_or_default().to_owned(),
+        program: named(client),
         state,
         tone,
         kernels: client.kernels,

@@ -22,7 +22,9 @@ const LIMITS: [CUlimit; 3] = [CUlimit::CU_LIMIT_STACK_SIZE, CUlimit::CU_LIMIT_PR
 impl Clients for Card {
     fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         self.require_context()?;
+        let beside = spec.beside.and_then(|other| self.client(other).ok());
         let share = match spec.sms.as_slice() {
+            _ if beside.is_some() => beside.and_then(|other| other.share.read().clone()),
             [] => self.choose_partition(None, None, spec.multiprocessors)?,
             sms if sms.len() >= self.multiprocessors() as usize => None,
             sms => Some(self.check_loss(self.partitions.exactly(&self.shared.driver, sms))?),

@@ -19,6 +19,17 @@ impl Partitions for Card {
         Ok(())
     }
 
+    fn set_share_beside(&self, client: ClientId, other: ClientId) -> Result<(), DeviceError> {
+        self.require_context()?;
+        let (client, other) = (self.client(client)?, self.client(other)?);
+        if !client.partitions.read().is_empty() {
+            return Err(DeviceError::NotSupported("this client's contexts have shares of their own, which cannot be changed while they live".into()));
+        }
+        let share = other.share.read().clone();
+        *client.share.write() = share;
+        Ok(())
+    }
+
     fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
         self.require_context()?;
         let client = self.client(client)?;

@@ -13,6 +13,14 @@ impl Partitions for SoftwareGpu {
         Ok(())
     }
 
+    fn set_share_beside(&self, client: ClientId, other: ClientId) -> Result<(), DeviceError> {
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
+        scheduler.set_share_beside(client, other)?;
+        self.card.wake_worker(&scheduler);
+        Ok(())
+    }
+
     fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
         let mut scheduler = self.card.scheduler.lock();
         scheduler.require_working()?;

@@ -51,6 +51,11 @@ impl ClientPartitions {
         partitions
     }
 
+    /// The SMs of the share now.
+    pub(super) fn share(&self) -> Vec<u32> {
+        self.sms_of(SHARE).map(|sms| sms.ids().to_vec()).unwrap_or_default()
+    }
+
     fn add_set(&mut self, sms: SmSet, partition: u32) {
         self.last_set += 1;
         self.sets.insert(self.last_set, PartitionSms { sms, kernels: 0, partition: Some(partition) });
@@ -98,6 +103,20 @@ impl ClientPartitions {
             self.retire_partition(sm_allocator, *partition);
         }
         for partition in all {
+            self.place_partition(limits, sm_allocator, partition);
+        }
+    }
+
+    /// As [`ClientPartitions::set_share`], to exactly these SMs.
+    pub(super) fn set_sms(&mut self, limits: &Limits, sm_allocator: &mut SmAllocator, sms: &[u32]) {
+        self.wanted.insert(SHARE, sms.len() as u32);
+        let all: Vec<u32> = self.wanted.keys().copied().collect();
+        for partition in &all {
+            self.retire_partition(sm_allocator, *partition);
+        }
+        sm_allocator.hold(sms);
+        self.add_set(SmSet::new(limits, sms.to_vec()), SHARE);
+        for partition in all.into_iter().filter(|partition| *partition != SHARE) {
             self.place_partition(limits, sm_allocator, partition);
         }
     }

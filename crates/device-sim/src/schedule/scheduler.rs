@@ -123,10 +123,12 @@ impl Scheduler {
     // ---- clients
 
     pub(crate) fn add_client(&mut self, id: ClientId, spec: &ClientSpec, log: Option<Arc<ProgressLog>>) {
-        let partitions = if spec.sms.is_empty() {
+        let beside = spec.beside.and_then(|other| self.clients.get(&other)).map(|other| other.partitions.share());
+        let sms = beside.as_ref().unwrap_or(&spec.sms);
+        let partitions = if sms.is_empty() {
             ClientPartitions::new(&self.limits, &mut self.sm_allocator, spec.multiprocessors)
         } else {
-            ClientPartitions::with_sms(&self.limits, &mut self.sm_allocator, &spec.sms)
+            ClientPartitions::with_sms(&self.limits, &mut self.sm_allocator, sms)
         };
         self.clients.insert(id, CardClient::new(partitions, spec.priority, log));
     }
@@ -149,6 +151,15 @@ impl Scheduler {
         let owner = self.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         owner.partitions.set_share(&self.limits, &mut self.sm_allocator, multiprocessors);
         // Kernels that found no capacity on the old SMs may find it on the new ones.
+        owner.freed += 1;
+        Ok(())
+    }
+
+    /// Changes a client's share to the SMs of another client.
+    pub(crate) fn set_share_beside(&mut self, client: ClientId, other: ClientId) -> Result<(), DeviceError> {
+        let sms = self.clients.get(&other).ok_or_else(|| not_open(other))?.partitions.share();
+        let owner = self.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        owner.partitions.set_sms(&self.limits, &mut self.sm_allocator, &sms);
         owner.freed += 1;
         Ok(())
     }

@@ -166,7 +166,7 @@ impl World {
         let pid = program.id();
         let hello = Hello::Client { version, pid, environment: Vec::new(), program: "sleep".into() };
         let share = cumux_wire::share::Share::parse(&percentage.to_string()).unwrap_or(cumux_wire::share::Share::ALL);
-        let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)], sms: Vec::new(), home: Home::Shared };
+        let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)], sms: Vec::new(), home: Home::Shared, group: None };
         let process = Process::open(pid).unwrap();
         if hung_up {
             ours = Connection::pair().unwrap().0;
