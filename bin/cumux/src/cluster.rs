@@ -8,7 +8,7 @@ use cumux_cluster::checkpoint::Checkpoint;
 use cumux_cluster::dra::api::Api;
 use cumux_cluster::dra::driver::Driver;
 use cumux_cluster::dra::node as dra;
-use cumux_cluster::groups::{Daemon, Groups as _};
+use cumux_cluster::groups::{Groups as _, Node, RESTART};
 use cumux_cluster::plugin::ledger::{Ledger, Rules};
 use cumux_cluster::plugin::node::{Options, Plugin};
 use cumux_cluster::plugin::parts::resources;
@@ -42,6 +42,11 @@ fn library_folder(named: Option<PathBuf>, none: bool) -> anyhow::Result<Option<P
     }
 }
 
+/// The pipe directories of the node's daemons.
+fn pipes(named: &[PathBuf]) -> Vec<PathBuf> {
+    if named.is_empty() { vec![pipe_directory()] } else { named.to_vec() }
+}
+
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 enum PolicyWord {
     Distributed,
@@ -70,9 +75,9 @@ pub struct PluginArguments {
     /// none: cumux shares whole cards
     #[arg(long, env = "MIG_STRATEGY", value_name = "STRATEGY")]
     mig_strategy: Option<String>,
-    /// The daemon's pipe directory, a path of the node
+    /// The daemon's pipe directory, a path of the node; several times for several daemons
     #[arg(long, value_name = "DIR")]
-    pipe: Option<PathBuf>,
+    pipe: Vec<PathBuf>,
     /// Remembers allocations across restarts
     #[arg(long, default_value = "/var/lib/cumux/device-plugin.json", value_name = "FILE")]
     state: PathBuf,
@@ -127,7 +132,7 @@ pub fn device_plugin(arguments: PluginArguments) -> anyhow::Result<u8> {
     };
     let Some(folder) = arguments.kubelet_socket.parent().map(Path::to_owned) else { bail!("--kubelet-socket / is no socket") };
     let library = library_folder(arguments.library, arguments.no_library)?;
-    let daemon = Daemon::at(arguments.pipe.unwrap_or_else(pipe_directory));
+    let daemon = Node::of(pipes(&arguments.pipe), RESTART);
     let fail = arguments.fail_on_init_error.or(config.flags.fail_on_init_error).unwrap_or(true);
     let cards = loop {
         match daemon.cards() {
@@ -178,9 +183,9 @@ pub enum SlurmCommand {
 /// Options of all hooks.
 #[derive(Args, Debug)]
 pub struct SlurmArguments {
-    /// The daemon's pipe directory
+    /// The daemon's pipe directory; several times for several daemons
     #[arg(long, value_name = "DIR")]
-    pipe: Option<PathBuf>,
+    pipe: Vec<PathBuf>,
     /// The folder with libcuda.so.1 that tasks get; by default this program's own
     #[arg(long, value_name = "DIR")]
     library: Option<PathBuf>,
@@ -210,8 +215,8 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl SlurmArguments {
-    fn daemon(&self) -> Daemon {
-        Daemon::at(self.pipe.clone().unwrap_or_else(pipe_directory)).patience(Duration::from_secs(self.wait))
+    fn daemon(&self) -> Node {
+        Node::of(pipes(&self.pipe), Duration::from_secs(self.wait))
     }
 
     fn scontrol(&self, words: &[&str]) -> Option<String> {
@@ -246,8 +251,7 @@ pub fn slurm(command: &SlurmCommand) -> anyhow::Result<u8> {
         SlurmCommand::Epilog(arguments) => epilog(arguments).inspect_err(|error| arguments.drain(error)),
         SlurmCommand::TaskProlog(arguments) => {
             let library = library_folder(arguments.library.clone(), arguments.no_library)?;
-            let pipe = arguments.pipe.clone().unwrap_or_else(pipe_directory);
-            say::text(&slurm::task_prolog(variable, &pipe, library.as_deref())?)?;
+            say::text(&slurm::task_prolog(variable, &pipes(&arguments.pipe), library.as_deref())?)?;
             Ok(0)
         }
         SlurmCommand::Gres { arguments, mps, shard } => {
@@ -292,9 +296,9 @@ pub struct DraArguments {
     /// The folder of CDI files that the container runtime reads
     #[arg(long, default_value = "/var/run/cdi", value_name = "DIR")]
     cdi: PathBuf,
-    /// The daemon's pipe directory, a path of the node
+    /// The daemon's pipe directory, a path of the node; several times for several daemons
     #[arg(long, value_name = "DIR")]
-    pipe: Option<PathBuf>,
+    pipe: Vec<PathBuf>,
     /// Remembers prepared claims across restarts
     #[arg(long, default_value = "/var/lib/cumux/dra.json", value_name = "FILE")]
     state: PathBuf,
@@ -328,7 +332,7 @@ pub fn dra(arguments: DraArguments) -> anyhow::Result<u8> {
         None => Api::of_pod(variable)?,
     };
     let library = library_folder(arguments.library, arguments.no_library)?;
-    let daemon = Daemon::at(arguments.pipe.unwrap_or_else(pipe_directory));
+    let daemon = Node::of(pipes(&arguments.pipe), RESTART);
     let driver = Arc::new(Driver::open(Box::new(daemon), api, arguments.cdi, library, Checkpoint::at(arguments.state))?);
     let options = dra::Options { node: arguments.node_name, registry: arguments.registry, plugin: arguments.plugin, interval };
     let running = dra::Running::start(options, driver).context("cannot listen for kubelet: are its folders mounted (--registry, --plugin)?")?;

@@ -116,7 +116,7 @@ pub fn read(text: &str) -> Result<Config, Refusal> {
     yaml::with_root(text, |root| read_root(&root))
 }
 
-fn read_root(root: &Node<'_>) -> Result<Config, Refusal> {
+pub(crate) fn read_root(root: &Node<'_>) -> Result<Config, Refusal> {
     let fields = root.fields(&["version", "flags", "resources", "sharing", "imex"])?;
     check_version(&fields)?;
     let mut config = Config { fail_above_one: true, ..Config::default() };

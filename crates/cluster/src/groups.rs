@@ -320,6 +320,72 @@ impl Groups for Daemon {
     }
 }
 
+/// The daemons of a node, each with cards of its own: a daemon has one real card at most. A group
+/// lives in the daemon that has its cards.
+#[derive(Debug, Clone)]
+pub struct Node(Vec<Daemon>);
+
+impl Node {
+    /// The daemons of these pipe directories.
+    #[must_use]
+    pub fn of(pipes: impl IntoIterator<Item = PathBuf>, patience: Duration) -> Self {
+        Self(pipes.into_iter().map(|pipe| Daemon::at(pipe).patience(patience)).collect())
+    }
+
+    /// The one daemon that has all cards of a group.
+    fn daemon_of(&self, group: &Group) -> Result<&Daemon, GroupsError> {
+        if let [only] = &self.0[..] {
+            return Ok(only);
+        }
+        for daemon in &self.0 {
+            let has = |cards: &[Card]| group.devices.iter().all(|uuid| cards.iter().any(|card| card.uuid == *uuid));
+            if daemon.cards().is_ok_and(|cards| has(&cards)) {
+                return Ok(daemon);
+            }
+        }
+        let why = "no daemon of this node that answers has all its cards: a group's cards are one daemon's".to_owned();
+        Err(GroupsError::Refused { command: format!("group create {}{}", group.name, group.words()), why })
+    }
+}
+
+impl Groups for Node {
+    fn create(&self, group: &Group) -> Result<PathBuf, GroupsError> {
+        self.daemon_of(group)?.create(group)
+    }
+
+    fn set(&self, group: &Group) -> Result<(), GroupsError> {
+        self.daemon_of(group)?.set(group)
+    }
+
+    fn remove(&self, name: &str) -> Result<bool, GroupsError> {
+        let mut first = Ok(false);
+        for daemon in &self.0 {
+            match daemon.remove(name) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                // The daemon that is down may have it.
+                Err(error) => first = first.and(Err(error)),
+            }
+        }
+        first
+    }
+
+    fn list(&self) -> Result<Vec<Listed>, GroupsError> {
+        let lists: Result<Vec<_>, _> = self.0.iter().map(Groups::list).collect();
+        Ok(lists?.concat())
+    }
+
+    /// The cards of all daemons, numbered on. A daemon that is down has none, unless all are.
+    fn cards(&self) -> Result<Vec<Card>, GroupsError> {
+        let asked: Vec<_> = self.0.iter().map(Groups::cards).collect();
+        if let (true, Some(Err(error))) = (asked.iter().all(Result::is_err), asked.first()) {
+            return Err(error.clone());
+        }
+        let all = asked.into_iter().flatten().flatten();
+        Ok((0..).zip(all).map(|(ordinal, card)| Card { ordinal, ..card }).collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -175,9 +175,10 @@ pub fn epilog(job: u32, groups: &dyn Groups) -> Result<bool, SlurmError> {
 ///
 /// # Errors
 /// [`SlurmError`].
-pub fn task_prolog(variable: impl Fn(&str) -> Option<String>, pipe: &Path, library: Option<&Path>) -> Result<String, SlurmError> {
+pub fn task_prolog(variable: impl Fn(&str) -> Option<String>, pipes: &[PathBuf], library: Option<&Path>) -> Result<String, SlurmError> {
     let job = number("SLURM_JOB_ID", &variable("SLURM_JOB_ID").ok_or(SlurmError::Missing("SLURM_JOB_ID"))?)?;
-    let directory = pipe.join("groups").join(group_of(job));
+    let directories: Vec<PathBuf> = pipes.iter().map(|pipe| pipe.join("groups").join(group_of(job))).collect();
+    let Some(directory) = directories.iter().find(|directory| directory.is_dir()).or(directories.first()) else { return Ok(String::new()) };
     let mut text = String::new();
     if !directory.is_dir() {
         let named = ["SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"].iter().any(|name| variable(name).is_some());
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(job(&[]).unwrap(), None);
         assert_eq!(job(&[("SLURM_JOB_GPUS", "")]).unwrap(), None);
         let pipe = tempfile::tempdir().unwrap();
-        assert_eq!(task_prolog(variables(&[("SLURM_JOB_ID", "1")]), pipe.path(), None).unwrap(), "");
+        assert_eq!(task_prolog(variables(&[("SLURM_JOB_ID", "1")]), &[pipe.path().into()], None).unwrap(), "");
     }
 
     #[test]
@@ -339,10 +340,10 @@ mod tests {
         let pipe = tempfile::tempdir().unwrap();
         let directory = pipe.path().join("groups/slurm-42");
         let environment = variables(&[("SLURM_JOB_ID", "42"), ("CUDA_VISIBLE_DEVICES", "1"), ("LD_LIBRARY_PATH", "/a:/b")]);
-        let text = task_prolog(&environment, pipe.path(), None).unwrap();
+        let text = task_prolog(&environment, &[pipe.path().into()], None).unwrap();
         assert!(text.starts_with("print cumux: job 42 has no group at") && text.contains("\nexport CUDA_MPS_PIPE_DIRECTORY="), "{text}");
         std::fs::create_dir_all(&directory).unwrap();
-        let text = task_prolog(&environment, pipe.path(), Some(Path::new("/opt/lib"))).unwrap();
+        let text = task_prolog(&environment, &["/nonexistent".into(), pipe.path().into()], Some(Path::new("/opt/lib"))).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], format!("export CUDA_MPS_PIPE_DIRECTORY={}", directory.display()));
         assert!(lines.contains(&"unset CUDA_VISIBLE_DEVICES") && lines.contains(&"export LD_LIBRARY_PATH=/opt/lib:/a:/b"), "{text}");
