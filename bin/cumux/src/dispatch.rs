@@ -2,7 +2,9 @@
 
 use crate::cli::{self, Cli, Command};
 use crate::say::{self, SayError};
-use crate::{artifacts, control, demo, doctor, exporter, faults, group, install, lab, plan, processes, record, relocate, run, share, status, top, upgrade};
+use crate::{
+    artifacts, cluster, control, demo, doctor, exporter, faults, group, install, lab, plan, processes, record, relocate, run, share, status, top, upgrade,
+};
 use clap::Parser as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -41,7 +43,10 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Lab(arguments) => lab::main(&arguments),
         Command::Plan(arguments) => plan::main(&arguments),
         Command::Artifacts(arguments) => artifacts::main(arguments),
+        Command::DevicePlugin(arguments) => cluster::device_plugin(arguments),
+        Command::Dra(arguments) => cluster::dra(arguments),
         Command::Install(arguments) => install::main(&arguments),
+        Command::Slurm { command } => cluster::slurm(&command),
         Command::Completions { shell } => {
             say::bytes(&cli::completions(shell))?;
             Ok(0)

@@ -8,6 +8,7 @@
 
 mod artifacts;
 mod cli;
+mod cluster;
 mod control;
 mod demo;
 mod device;
