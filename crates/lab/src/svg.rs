@@ -91,11 +91,26 @@ impl Axis {
         self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
+    /// Round numbers on the axis: 1, 2 and 5 times powers of ten, or even steps where those are too
+    /// few.
     fn ticks(&self) -> Vec<f64> {
-        match self.scale {
-            Scale::Linear => (0..=4).map(|step| self.low + (self.high - self.low) * f64::from(step) / 4.0).collect(),
-            Scale::Log => (0..=4).map(|step| self.low * (self.high / self.low).powf(f64::from(step) / 4.0)).collect(),
+        if self.scale == Scale::Log {
+            let first = self.low.log10().floor() as i32;
+            let all = (first..first + 40).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)));
+            let mut ticks: Vec<f64> = all.filter(|tick| (self.low..=self.high).contains(tick)).collect();
+            while ticks.len() > 7 {
+                // One of each power of ten.
+                ticks = ticks.into_iter().step_by(3).collect();
+            }
+            if ticks.len() >= 2 {
+                return ticks;
+            }
         }
+        let even = |part: f64| match self.scale {
+            Scale::Linear => self.low + (self.high - self.low) * part,
+            Scale::Log => self.low * (self.high / self.low).powf(part),
+        };
+        (0..=4).map(|step| even(f64::from(step) / 4.0)).collect()
     }
 }
 
