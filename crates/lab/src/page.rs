@@ -229,11 +229,10 @@ fn streams(out: &mut String, report: &Report) {
         return;
     }
     let _ = write!(out, "<h2>Streams of one process{}</h2>", behaviour(report));
-    let rows = report
-        .streams
-        .iter()
-        .map(|row| vec![row.blocks.to_string(), format!("{:.2}", row.one_ms), format!("{:.2}", row.two_ms), format!("{:.2}", row.speedup)]);
-    table(out, &["blocks of a kernel", "one stream ms", "two streams ms", "times faster"], &[0, 1, 2, 3], rows.collect());
+    let rows = report.streams.iter().map(|row| {
+        vec![row.kernel.to_owned(), row.blocks.to_string(), format!("{:.2}", row.one_ms), format!("{:.2}", row.two_ms), format!("{:.2}", row.speedup)]
+    });
+    table(out, &["kernel", "its blocks", "one stream ms", "two streams ms", "times faster"], &[1, 2, 3, 4], rows.collect());
     if let Some(overlap) = &report.overlap {
         let _ = write!(
             out,

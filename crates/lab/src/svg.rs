@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 12.0;
+const RIGHT: f64 = 34.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 /// Colours that the page has for series.
