@@ -59,6 +59,13 @@ pub(crate) struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+/// The number that an axis can show. What is no number is shown as zero.
+fn within(scale: Scale, value: f64) -> f64 {
+    const MOST: f64 = 1e15;
+    let value = if value.is_nan() { 0.0 } else { value.clamp(-MOST, MOST) };
+    if scale == Scale::Log { value.max(1.0 / MOST) } else { value }
+}
+
 struct Axis {
     scale: Scale,
     low: f64,
@@ -71,6 +78,7 @@ impl Axis {
     fn new(scale: Scale, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0)) {
+            let value = within(scale, value);
             (low, high) = (low.min(value), high.max(value));
         }
         if low > high {
@@ -86,7 +94,10 @@ impl Axis {
     }
 
     fn place(&self, value: f64) -> f64 {
-        let of = |value: f64| if self.scale == Scale::Log { value.max(1e-12).ln() } else { value };
+        let of = |value: f64| match self.scale {
+            Scale::Log => within(Scale::Log, value).ln(),
+            Scale::Linear => within(Scale::Linear, value),
+        };
         let part = (of(value) - of(self.low)) / (of(self.high) - of(self.low));
         self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
     }
@@ -239,7 +250,9 @@ mod tests {
 
     #[test]
     fn whatever_the_numbers_no_place_is_outside() {
-        for points in [vec![], vec![(0.0, 0.0)], vec![(1.0, f64::NAN), (f64::INFINITY, 2.0)], vec![(1.0, 5.0), (2.0, 5.0)]] {
+        for points in
+            [vec![], vec![(0.0, 0.0)], vec![(1.0, f64::NAN), (f64::INFINITY, 2.0)], vec![(1.0, 5.0), (2.0, 5.0)], vec![(1e-300, 1e308), (1.0, -1e308)]]
+        {
             let series = Series { name: "<a>".into(), colour: 9, dashed: true, points };
             for scale in [Scale::Linear, Scale::Log] {
                 let text = lines("l", "x", "y", (scale, scale), std::slice::from_ref(&series));
