@@ -32,6 +32,7 @@ pub(crate) fn escape(text: &str) -> String {
 /// A number with as many digits as one reads.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
+        size if !size.is_finite() => "-".to_owned(),
         size if size >= 1e9 => format!("{:.1} G", value / 1e9),
         size if size >= 1e6 => format!("{:.1} M", value / 1e6),
         size if size >= 1e4 => format!("{:.0} k", value / 1e3),
@@ -94,11 +95,8 @@ impl Axis {
     }
 
     fn place(&self, value: f64) -> f64 {
-        let of = |value: f64| match self.scale {
-            Scale::Log => within(Scale::Log, value).ln(),
-            Scale::Linear => within(Scale::Linear, value),
-        };
-        let part = (of(value) - of(self.low)) / (of(self.high) - of(self.low));
+        let of = |value: f64| if self.scale == Scale::Log { value.ln() } else { value };
+        let part = (of(within(self.scale, value)) - of(self.low)) / (of(self.high) - of(self.low));
         self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
