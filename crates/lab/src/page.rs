@@ -10,13 +10,14 @@ const STYLE: &str = r"
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ec;--soft:#9aa5b1;--paper:#14171a;--panel:#1d2226;--edge:#343c44;--good:#4ade80;--bad:#ff8a80;
 --c0:#6cb0ff;--c1:#ffa266;--c2:#5fd38a;--c3:#b79bff;--c4:#ff85b3;--c5:#56cfe1}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:1080px;padding:16px;font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);overflow-wrap:anywhere}
+body{margin:0 auto;max-width:1080px;padding:16px;font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);overflow-wrap:break-word}
 h1{font-size:1.5rem;margin:.2em 0}h2{font-size:1.2rem;margin:1.6em 0 .4em;border-bottom:1px solid var(--edge)}h3{font-size:1rem;margin:1.2em 0 .3em}
 p{margin:.4em 0}.soft{color:var(--soft)}
 .decision{background:var(--panel);border:1px solid var(--edge);border-left:6px solid var(--c0);border-radius:6px;padding:12px 16px}
 .decision strong{font-size:1.2rem}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.9rem}th,td{text-align:left;padding:4px 10px 4px 0;border-bottom:1px solid var(--edge);vertical-align:top}
+td .passed,td .failed,td .soft{white-space:nowrap}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .passed{color:var(--good);font-weight:600}.failed{color:var(--bad);font-weight:600}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:12px}
@@ -141,7 +142,8 @@ fn series(report: &Report, workload: &str, of: impl Fn(&Row) -> f64) -> Vec<Seri
     for (colour, mode) in modes.iter().enumerate() {
         for (source, dashed) in [(Source::Measured, false), (Source::Predicted, true)] {
             let rows = report.sharing.iter().filter(|row| row.mode == *mode && row.workload == workload && row.source == source);
-            let points: Vec<(f64, f64)> = rows.map(|row| (f64::from(row.clients), of(row))).collect();
+            let mut points: Vec<(f64, f64)> = rows.map(|row| (f64::from(row.clients), of(row))).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
             if !points.is_empty() {
                 let name = format!("{}{}", title(mode, report.device.software && !dashed), if dashed { ", predicted" } else { "" });
                 all.push(Series { name, colour, dashed, points });
@@ -227,11 +229,10 @@ fn streams(out: &mut String, report: &Report) {
         return;
     }
     let _ = write!(out, "<h2>Streams of one process{}</h2>", behaviour(report));
-    let rows = report
-        .streams
-        .iter()
-        .map(|row| vec![row.blocks.to_string(), format!("{:.2}", row.one_ms), format!("{:.2}", row.two_ms), format!("{:.2}", row.speedup)]);
-    table(out, &["blocks of a kernel", "one stream ms", "two streams ms", "times faster"], &[0, 1, 2, 3], rows.collect());
+    let rows = report.streams.iter().map(|row| {
+        vec![row.kernel.to_owned(), row.blocks.to_string(), format!("{:.2}", row.one_ms), format!("{:.2}", row.two_ms), format!("{:.2}", row.speedup)]
+    });
+    table(out, &["kernel", "its blocks", "one stream ms", "two streams ms", "times faster"], &[1, 2, 3, 4], rows.collect());
     if let Some(overlap) = &report.overlap {
         let _ = write!(
             out,

@@ -147,6 +147,8 @@ pub struct Row {
 /// Kernels of one size in two streams against one.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamsRow {
+    /// Which kernel: `matmul` or `spin`.
+    pub kernel: &'static str,
     /// Blocks of a kernel.
     pub blocks: u32,
     /// All of them in one stream.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 12.0;
+const RIGHT: f64 = 34.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 /// Colours that the page has for series.
@@ -32,6 +32,7 @@ pub(crate) fn escape(text: &str) -> String {
 /// A number with as many digits as one reads.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
+        size if !size.is_finite() => "-".to_owned(),
         size if size >= 1e9 => format!("{:.1} G", value / 1e9),
         size if size >= 1e6 => format!("{:.1} M", value / 1e6),
         size if size >= 1e4 => format!("{:.0} k", value / 1e3),
@@ -59,6 +60,13 @@ pub(crate) struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+/// The number that an axis can show. What is no number is shown as zero.
+fn within(scale: Scale, value: f64) -> f64 {
+    const MOST: f64 = 1e15;
+    let value = if value.is_nan() { 0.0 } else { value.clamp(-MOST, MOST) };
+    if scale == Scale::Log { value.max(1.0 / MOST) } else { value }
+}
+
 struct Axis {
     scale: Scale,
     low: f64,
@@ -71,6 +79,7 @@ impl Axis {
     fn new(scale: Scale, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0)) {
+            let value = within(scale, value);
             (low, high) = (low.min(value), high.max(value));
         }
         if low > high {
@@ -86,16 +95,31 @@ impl Axis {
     }
 
     fn place(&self, value: f64) -> f64 {
-        let of = |value: f64| if self.scale == Scale::Log { value.max(1e-12).ln() } else { value };
-        let part = (of(value) - of(self.low)) / (of(self.high) - of(self.low));
+        let of = |value: f64| if self.scale == Scale::Log { value.ln() } else { value };
+        let part = (of(within(self.scale, value)) - of(self.low)) / (of(self.high) - of(self.low));
         self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
+    /// Round numbers on the axis: 1, 2 and 5 times powers of ten, or even steps where those are too
+    /// few.
     fn ticks(&self) -> Vec<f64> {
-        match self.scale {
-            Scale::Linear => (0..=4).map(|step| self.low + (self.high - self.low) * f64::from(step) / 4.0).collect(),
-            Scale::Log => (0..=4).map(|step| self.low * (self.high / self.low).powf(f64::from(step) / 4.0)).collect(),
+        if self.scale == Scale::Log {
+            let first = self.low.log10().floor() as i32;
+            let all = (first..first + 40).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)));
+            let mut ticks: Vec<f64> = all.filter(|tick| (self.low..=self.high).contains(tick)).collect();
+            while ticks.len() > 7 {
+                // One of each power of ten.
+                ticks = ticks.into_iter().step_by(3).collect();
+            }
+            if ticks.len() >= 2 {
+                return ticks;
+            }
         }
+        let even = |part: f64| match self.scale {
+            Scale::Linear => self.low + (self.high - self.low) * part,
+            Scale::Log => self.low * (self.high / self.low).powf(part),
+        };
+        (0..=4).map(|step| even(f64::from(step) / 4.0)).collect()
     }
 }
 
@@ -224,7 +248,9 @@ mod tests {
 
     #[test]
     fn whatever_the_numbers_no_place_is_outside() {
-        for points in [vec![], vec![(0.0, 0.0)], vec![(1.0, f64::NAN), (f64::INFINITY, 2.0)], vec![(1.0, 5.0), (2.0, 5.0)]] {
+        for points in
+            [vec![], vec![(0.0, 0.0)], vec![(1.0, f64::NAN), (f64::INFINITY, 2.0)], vec![(1.0, 5.0), (2.0, 5.0)], vec![(1e-300, 1e308), (1.0, -1e308)]]
+        {
             let series = Series { name: "<a>".into(), colour: 9, dashed: true, points };
             for scale in [Scale::Linear, Scale::Log] {
                 let text = lines("l", "x", "y", (scale, scale), std::slice::from_ref(&series));

@@ -53,7 +53,7 @@ fn report(name: &str, value: f64) -> Report {
         device: Device { name: text(), software: true, ..Device::default() },
         parts: vec![Part { name: text(), outcome: Outcome::Skipped, why: text(), seconds: 1.0 }],
         sharing: vec![row("cumux", Source::Measured, 1), row("cumux", Source::Predicted, 1), row("time_sliced", Source::Measured, 4)],
-        streams: vec![StreamsRow { blocks: 1, one_ms: value, two_ms: 1.0, speedup: value }],
+        streams: vec![StreamsRow { kernel: "matmul", blocks: 1, one_ms: value, two_ms: 1.0, speedup: value }],
         overlap: Some(Overlap { serial_ms: 2.0, overlapped_ms: 1.0, recovered: 0.5 }),
         slices: Some(Slices { slice_us: value, away_us: 1.0, switch_us: 1.0, turns: 3 }),
         faults: vec![FaultRow { mode: "cumux".into(), others: 3, survivors: 2, told: text() }],

@@ -191,8 +191,9 @@ impl<'a> Lab<'a> {
         }
         let end = self.alone(&["streams", self.size("streams")])?;
         let found: Found = end.result()?;
-        let row = |pair: Pair| StreamsRow { blocks: pair.blocks, one_ms: pair.one_ms, two_ms: pair.two_ms, speedup: pair.one_ms / pair.two_ms.max(1e-9) };
-        self.report.streams = std::iter::once(found.matmul).chain(found.streams).map(row).collect();
+        let row =
+            |kernel: &'static str, Pair { blocks, one_ms, two_ms }: Pair| StreamsRow { kernel, blocks, one_ms, two_ms, speedup: one_ms / two_ms.max(1e-9) };
+        self.report.streams = std::iter::once(row("matmul", found.matmul)).chain(found.streams.into_iter().map(|pair| row("spin", pair))).collect();
         let Copies { serial_ms, overlapped_ms } = found.overlap;
         self.report.overlap = Some(Overlap { serial_ms, overlapped_ms, recovered: 1.0 - overlapped_ms / serial_ms.max(1e-9) });
         Ok((
