@@ -202,7 +202,7 @@ fn a_group_is_bounded_and_removed() {
     assert!(!outcome.status.success() && outcome.err.contains("cumux group set pod clients="), "{outcome:?}");
     assert!(refusal(&node, &["group", "create", "pod"]).contains("already"));
     let refused = refusal(&node, &["group", "rm", "pod"]);
-    assert!(refused.contains("1 clients") && refused.contains("force"), "{refused}");
+    assert!(refused.contains("1 client:") && refused.contains("force"), "{refused}");
     for (words, part) in [
         (&["group", "create", "a/b"][..], "characters"),
         (&["group", "create", "x", "memory=5"], "memory=2G"),

@@ -24,6 +24,7 @@ mod groups;
 mod hostile;
 mod images;
 mod isolation;
+mod lab;
 mod liar;
 mod limits;
 mod loss;

@@ -2,7 +2,9 @@
 
 use crate::artifacts::ArtifactArguments;
 use crate::group::GroupCommand;
+use crate::lab::LabArguments;
 use crate::plan::PlanArguments;
+use crate::record::RecordArguments;
 use crate::{device, top};
 use anyhow::bail;
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -120,6 +122,12 @@ pub enum Command {
         #[arg(long, help = format!("One of {}; several software GPUs with commas between them", device::names()))]
         device: Option<String>,
     },
+    /// Runs a program through a private daemon and writes a profile of what it does on the card, for
+    /// `cumux plan --profile`
+    Record(RecordArguments),
+    /// Measures every way of sharing this card that this machine can, predicts the others, and
+    /// writes a report that says which to take
+    Lab(LabArguments),
     /// Predicts how programs would share a card in each way (time-slicing, MPS, cumux, MIG), and
     /// says which to take and what breaks with the others
     Plan(PlanArguments),
@@ -175,8 +183,14 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     // `help` has no page of its own.
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
-    let commands = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect::<Vec<_>>();
-    let pages = std::iter::once(whole).chain(commands).map(|command| {
+    let mut all = vec![whole];
+    let mut read = 0;
+    while let Some(command) = all.get(read) {
+        let inner: Vec<_> = command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help").cloned().collect();
+        all.extend(inner);
+        read += 1;
+    }
+    let pages = all.into_iter().map(|command| {
         let page = clap_mangen::Man::new(command);
         let mut out = Vec::new();
         page.render(&mut out)?;
@@ -242,7 +256,7 @@ mod tests {
     #[test]
     fn man_page_and_completions_name_every_command() {
         let page = String::from_utf8(man_page(None).unwrap()).unwrap().replace("\\-", "-");
-        for name in ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "plan", "artifacts", "install"] {
+        for name in ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "record", "lab", "plan", "artifacts", "install"] {
             assert!(page.contains(name), "{name} is not in the man page");
         }
         let page = String::from_utf8(man_page(Some("set-share")).unwrap()).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::cli::{self, Cli, Command};
 use crate::say::{self, SayError};
-use crate::{artifacts, control, demo, doctor, faults, group, install, plan, processes, relocate, run, share, status, top, upgrade};
+use crate::{artifacts, control, demo, doctor, faults, group, install, lab, plan, processes, record, relocate, run, share, status, top, upgrade};
 use clap::Parser as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -36,6 +36,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Faults { json, export, file } => faults::main(json, export, file.as_deref()),
         Command::Doctor { json, device, program } => doctor::main(json, device.as_deref(), program.as_deref()),
         Command::Demo { json, device } => demo::main(json, device.as_deref()),
+        Command::Record(arguments) => record::main(&arguments),
+        Command::Lab(arguments) => lab::main(&arguments),
         Command::Plan(arguments) => plan::main(&arguments),
         Command::Artifacts(arguments) => artifacts::main(arguments),
         Command::Install { prefix, drop_in } => install::main(&prefix, drop_in),

@@ -14,6 +14,7 @@ pub mod limits;
 pub mod message;
 pub mod module;
 pub mod record;
+pub mod recording;
 pub mod share;
 pub mod text;
 pub mod texture;
