@@ -158,7 +158,7 @@ fn result_bits(kind: Kind, value: f64) -> u64 {
         "f16" => {
             // Whole numbers up to 2048.
             let magnitude = value.abs() as u64;
-            let power = 63 - magnitude.max(1).leading_zeros() as u64;
+            let power = u64::from(magnitude.max(1).ilog2());
             let bits = if magnitude == 0 { 0 } else { (power + 15) << 10 | (magnitude << 10 >> power & 0x3ff) };
             bits | if value < 0.0 { 0x8000 } else { 0 }
         }
