@@ -1,7 +1,10 @@
 //! The command line: one definition gives parsing, help, man page and completions.
 
 use crate::artifacts::ArtifactArguments;
+use crate::cluster::{DraArguments, PluginArguments, SlurmCommand};
+use crate::exporter::ExporterArguments;
 use crate::group::GroupCommand;
+use crate::install::InstallArguments;
 use crate::lab::LabArguments;
 use crate::plan::PlanArguments;
 use crate::record::RecordArguments;
@@ -134,14 +137,22 @@ pub enum Command {
     /// Writes what an administrator applies for a way of sharing: scripts, systemd units,
     /// configurations for Kubernetes, mig-parted and Slurm; or checks such files
     Artifacts(ArtifactArguments),
-    /// Copies cumux and its libraries to a folder of programs
-    Install {
-        #[arg(long)]
-        prefix: PathBuf,
-        /// Also as nvidia-cuda-mps-control and nvidia-cuda-mps-server
-        #[arg(long)]
-        drop_in: bool,
+    /// Serves metrics and health of the daemon over HTTP: /metrics for Prometheus, /healthz,
+    /// /readyz
+    Exporter(ExporterArguments),
+    /// Serves kubelet as a device plugin: pods ask for parts of cards, and each gets a group
+    DevicePlugin(PluginArguments),
+    /// Serves kubelet as a driver for Dynamic Resource Allocation: claims ask for memory and
+    /// multiprocessors, and each gets a group
+    Dra(DraArguments),
+    /// Hooks for slurmd: each job gets a group
+    Slurm {
+        #[command(subcommand)]
+        command: SlurmCommand,
     },
+    /// Copies cumux and its libraries to a folder of programs, or with --system into the system,
+    /// with units for systemd
+    Install(InstallArguments),
     /// Prints shell completions
     Completions { shell: clap_complete::Shell },
     /// Prints the man page, or that of one command
@@ -158,6 +169,8 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    #[command(hide = true)]
+    Trial { library: PathBuf },
     #[command(hide = true)]
     Keeper {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -256,7 +269,9 @@ mod tests {
     #[test]
     fn man_page_and_completions_name_every_command() {
         let page = String::from_utf8(man_page(None).unwrap()).unwrap().replace("\\-", "-");
-        for name in ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "record", "lab", "plan", "artifacts", "install"] {
+        for name in
+            ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "record", "lab", "plan", "artifacts", "install", "exporter"]
+        {
             assert!(page.contains(name), "{name} is not in the man page");
         }
         let page = String::from_utf8(man_page(Some("set-share")).unwrap()).unwrap();

@@ -8,12 +8,14 @@
 
 mod artifacts;
 mod cli;
+mod cluster;
 mod control;
 mod demo;
 mod device;
 mod dispatch;
 mod doctor;
 mod error;
+mod exporter;
 mod faults;
 mod group;
 mod install;
@@ -29,6 +31,7 @@ mod run;
 mod say;
 mod share;
 mod status;
+mod supervisor;
 mod top;
 mod upgrade;
 

@@ -24,6 +24,13 @@ pub struct DeviceFacts {
     pub capabilities: Capabilities,
 }
 
+/// `GPU-` and the five groups of a UUID.
+#[must_use]
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
 /// What a device can do, and what it needs of those who use it. Each field is a question of its
 /// own: nobody concludes one from another, or from the device's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
