@@ -1,5 +1,6 @@
 // Products of matrices in all the ways that a program has: `wmma` of each type, `mma` with `ldmatrix`,
 // fed by asynchronous copies, barriers and pipelines. Compares with what the CPU finds.
+// nvcc: -gencode arch=compute_90,code=compute_90
 #include "../../examples/example.cuh"
 
 #include <cooperative_groups.h>
@@ -15,13 +16,8 @@
 using namespace nvcuda;
 namespace cg = cooperative_groups;
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-#define RECENT 1
-#endif
-
 template <int M, int N, int K, typename Factor, typename Sum, typename LayoutA, typename LayoutB, typename Stored>
 __global__ void multiply(const Stored *a, const Stored *b, Sum *c, int lda, int ldb) {
-#ifdef RECENT
     wmma::fragment<wmma::matrix_a, M, N, K, Factor, LayoutA> fa;
     wmma::fragment<wmma::matrix_b, M, N, K, Factor, LayoutB> fb;
     wmma::fragment<wmma::accumulator, M, N, K, Sum> fc;
@@ -31,7 +27,6 @@ __global__ void multiply(const Stored *a, const Stored *b, Sum *c, int lda, int 
     wmma::mma_sync(fc, fa, fb, fc);
     for (int i = 0; i < fc.num_elements; ++i) fc.x[i] = fc.x[i] + fc.x[i];
     wmma::store_matrix_sync(c, fc, M, wmma::mem_col_major);
-#endif
 }
 
 static bool right = true;
@@ -73,7 +68,6 @@ static void try_one(const char *name) {
 
 // One tile of 16 by 8 from rows of 32 halves, through shared memory.
 __global__ void by_hand(const __half *a, const __half *b, float *c) {
-#ifdef RECENT
     __shared__ __align__(16) __half sa[16 * 16], sb[8 * 16];
     __shared__ cuda::barrier<cuda::thread_scope_block> arrived;
     auto block = cg::this_thread_block();
@@ -97,7 +91,6 @@ __global__ void by_hand(const __half *a, const __half *b, float *c) {
     c[row * 8 + column + 1] = rc[1];
     c[(row + 8) * 8 + column] = rc[2];
     c[(row + 8) * 8 + column + 1] = rc[3];
-#endif
 }
 
 static void try_by_hand() {
@@ -124,7 +117,6 @@ static void try_by_hand() {
 
 // Two stages: while one is summed, the next is copied.
 __global__ void staged(const int *from, int *to, int pieces) {
-#ifdef RECENT
     __shared__ int stages[2][64];
     __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
     auto block = cg::this_thread_block();
@@ -141,7 +133,6 @@ __global__ void staged(const int *from, int *to, int pieces) {
         pipeline.consumer_release();
     }
     to[threadIdx.x] = sum;
-#endif
 }
 
 static void try_staged() {
@@ -186,12 +177,10 @@ int main() {
     try_one<8, 32, 16, __half, float, Column, Column>("half to float, wide");
     try_one<16, 16, 16, signed char, int, Row, Column>("signed char");
     try_one<32, 8, 16, unsigned char, int, Column, Row>("unsigned char");
-#ifdef RECENT
     try_one<16, 16, 16, __nv_bfloat16, float, Row, Column>("bfloat16");
     try_one<8, 32, 16, __nv_bfloat16, float, Row, Row>("bfloat16, wide");
     try_one<16, 16, 8, wmma::precision::tf32, float, Row, Column, float>("tf32");
     try_one<8, 8, 4, double, double, Row, Column>("double");
-#endif
     try_by_hand();
     try_staged();
     try_narrow();

@@ -26,7 +26,8 @@ and version as it does. What is refused returns `CUDA_ERROR_NOT_SUPPORTED` (801)
 - **refused**: not supported
 
 That every function answers as it stands here is tested: each is called in a served program, and each part that is refused (`stories::programs`); which
-ones wait for the executor is read from the sources (`listed` of `crates/shim`).
+ones wait for the executor is read from the sources (`listed` of `crates/shim`). It is tested on a software GPU. A real card refuses arrays, textures and surfaces, too, and their
+copies: only its driver knows how it stores them.
 
 Old names of a function and its forms for per-thread default streams (`_ptsz`, `_ptds`) are answered like the function; they are counted and
 not listed.

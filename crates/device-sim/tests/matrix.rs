@@ -54,7 +54,7 @@ fn a_place(shape: (u32, u32, u32), bits: u32, i: u32, lane: u32) -> (u32, u32) {
         ((8, 8, 4), 64) => (g, t),
         ((16, 8, 4), 32 | 64) => (if i == 0 { g } else { g + 8 }, t),
         ((16, 8, 8), 32 | 64) => (if i == 0 || i == 2 { g } else { g + 8 }, if i < 2 { t } else { t + 4 }),
-        ((16, 8, 16), 64) => (if i % 2 == 0 { g } else { g + 8 }, t + 4 * (i / 2)),
+        ((16, 8, 16), 64) => (if i.is_multiple_of(2) { g } else { g + 8 }, t + 4 * (i / 2)),
         ((16, 8, 8), 16) => (if i < 2 { g } else { g + 8 }, t * 2 + (i & 1)),
         ((16, 8, 16), 16) => (if i < 2 || (4..6).contains(&i) { g } else { g + 8 }, t * 2 + (i & 1) + if i >= 4 { 8 } else { 0 }),
         ((8, 8, 16), 8) => (g, t * 4 + i),
@@ -158,7 +158,7 @@ fn result_bits(kind: Kind, value: f64) -> u64 {
         "f16" => {
             // Whole numbers up to 2048.
             let magnitude = value.abs() as u64;
-            let power = 63 - magnitude.max(1).leading_zeros() as u64;
+            let power = u64::from(magnitude.max(1).ilog2());
             let bits = if magnitude == 0 { 0 } else { (power + 15) << 10 | (magnitude << 10 >> power & 0x3ff) };
             bits | if value < 0.0 { 0x8000 } else { 0 }
         }

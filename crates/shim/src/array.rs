@@ -132,7 +132,7 @@ impl Array {
         let texel = self.texel();
         let fits = |from: u64, count: u64, limit: u64| from.checked_add(count).is_some_and(|end| end <= limit);
         let inside = fits(x, extent.width, u64::from(width) * texel) && fits(y, extent.height, height.into()) && fits(z, extent.depth, slices);
-        if !inside || x % texel != 0 || extent.width % texel != 0 {
+        if !inside || !x.is_multiple_of(texel) || !extent.width.is_multiple_of(texel) {
             return Err(error::INVALID_VALUE);
         }
         let Level { address, pitch, slice } = self.place;

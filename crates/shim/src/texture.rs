@@ -113,7 +113,7 @@ fn describe_resource(resource: &CUDA_RESOURCE_DESC) -> Try<Description> {
             let (channel, channels) = channel_of(linear.format, linear.numChannels)?;
             let texel = u64::from(channel.bytes()) * u64::from(channels);
             let width = linear.sizeInBytes as u64 / texel;
-            if width == 0 || width > MOST_LINEAR || linear.devPtr % texel != 0 {
+            if width == 0 || width > MOST_LINEAR || !linear.devPtr.is_multiple_of(texel) {
                 return Err(error::INVALID_VALUE);
             }
             let level = Level { address: find_memory(linear.devPtr)?, pitch: 0, slice: 0 };
@@ -126,7 +126,7 @@ fn describe_resource(resource: &CUDA_RESOURCE_DESC) -> Try<Description> {
             let texel = u64::from(channel.bytes()) * u64::from(channels);
             let (width, height, pitch) = (plane.width as u64, plane.height as u64, plane.pitchInBytes as u64);
             let sized = (1..1 << 20).contains(&width) && (1..1 << 20).contains(&height);
-            if !sized || pitch < width * texel || pitch % texel != 0 || plane.devPtr % texel != 0 {
+            if !sized || pitch < width * texel || !pitch.is_multiple_of(texel) || !plane.devPtr.is_multiple_of(texel) {
                 return Err(error::INVALID_VALUE);
             }
             let level = Level { address: find_memory(plane.devPtr)?, pitch, slice: 0 };

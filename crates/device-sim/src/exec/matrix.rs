@@ -40,9 +40,9 @@ pub(super) fn perform<M: GlobalMemory>(
             let from = *registers.get32(op.a[0]);
             let element = |row: usize, column: usize| from.0[4 * row + column / 2] >> (16 * (column & 1)) & 0xffff;
             let mut out = PerLane32::splat(0);
-            for lane in 0..LANES {
+            for (lane, out) in out.0.iter_mut().enumerate() {
                 let (row, column) = (lane / 4, 2 * (lane % 4));
-                out.0[lane] = element(column, row) | element(column + 1, row) << 16;
+                *out = element(column, row) | element(column + 1, row) << 16;
             }
             registers.set32(op.d[0], &out, mask);
         }

@@ -264,9 +264,9 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
         if op.layer == NO_SLOT {
             return face;
         }
-        let layers = (self.described.layers / faces).max(1);
-        let layer = registers.get32(op.layer).0[self.lane].cast_signed().clamp(0, layers.cast_signed() - 1);
-        layer.cast_unsigned() * faces + face
+        let last = i64::from((self.described.layers / faces).max(1)) - 1;
+        let layer = i64::from(registers.get32(op.layer).0[self.lane].cast_signed()).clamp(0, last) as u32;
+        layer.wrapping_mul(faces).wrapping_add(face)
     }
 
     fn coordinate(&self, op: &TextureOp, registers: &WarpRegisters<'_>, n: usize) -> u32 {
