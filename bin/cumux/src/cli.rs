@@ -1,10 +1,13 @@
 //! The command line: one definition gives parsing, help, man page and completions.
 
 use crate::artifacts::ArtifactArguments;
+use crate::cluster::{DraArguments, PluginArguments, SlurmCommand};
 use crate::exporter::ExporterArguments;
 use crate::group::GroupCommand;
 use crate::install::InstallArguments;
+use crate::lab::LabArguments;
 use crate::plan::PlanArguments;
+use crate::record::RecordArguments;
 use crate::{device, top};
 use anyhow::bail;
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -122,6 +125,12 @@ pub enum Command {
         #[arg(long, help = format!("One of {}; several software GPUs with commas between them", device::names()))]
         device: Option<String>,
     },
+    /// Runs a program through a private daemon and writes a profile of what it does on the card, for
+    /// `cumux plan --profile`
+    Record(RecordArguments),
+    /// Measures every way of sharing this card that this machine can, predicts the others, and
+    /// writes a report that says which to take
+    Lab(LabArguments),
     /// Predicts how programs would share a card in each way (time-slicing, MPS, cumux, MIG), and
     /// says which to take and what breaks with the others
     Plan(PlanArguments),
@@ -131,6 +140,16 @@ pub enum Command {
     /// Serves metrics and health of the daemon over HTTP: /metrics for Prometheus, /healthz,
     /// /readyz
     Exporter(ExporterArguments),
+    /// Serves kubelet as a device plugin: pods ask for parts of cards, and each gets a group
+    DevicePlugin(PluginArguments),
+    /// Serves kubelet as a driver for Dynamic Resource Allocation: claims ask for memory and
+    /// multiprocessors, and each gets a group
+    Dra(DraArguments),
+    /// Hooks for slurmd: each job gets a group
+    Slurm {
+        #[command(subcommand)]
+        command: SlurmCommand,
+    },
     /// Copies cumux and its libraries to a folder of programs, or with --system into the system,
     /// with units for systemd
     Install(InstallArguments),
@@ -177,8 +196,14 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     // `help` has no page of its own.
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
-    let commands = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect::<Vec<_>>();
-    let pages = std::iter::once(whole).chain(commands).map(|command| {
+    let mut all = vec![whole];
+    let mut read = 0;
+    while let Some(command) = all.get(read) {
+        let inner: Vec<_> = command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help").cloned().collect();
+        all.extend(inner);
+        read += 1;
+    }
+    let pages = all.into_iter().map(|command| {
         let page = clap_mangen::Man::new(command);
         let mut out = Vec::new();
         page.render(&mut out)?;
@@ -244,7 +269,9 @@ mod tests {
     #[test]
     fn man_page_and_completions_name_every_command() {
         let page = String::from_utf8(man_page(None).unwrap()).unwrap().replace("\\-", "-");
-        for name in ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "plan", "artifacts", "exporter", "install"] {
+        for name in
+            ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "record", "lab", "plan", "artifacts", "install", "exporter"]
+        {
             assert!(page.contains(name), "{name} is not in the man page");
         }
         let page = String::from_utf8(man_page(Some("set-share")).unwrap()).unwrap();

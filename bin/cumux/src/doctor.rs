@@ -3,6 +3,7 @@
 //!
 //! Exit status 0 if nothing stands in the way, 1 if something does. Warnings do not count.
 
+mod container;
 mod daemon;
 mod images;
 mod machine;
@@ -74,6 +75,9 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
         findings.extend(program::findings(program, &device.map_or_else(chosen_device, |device| vec![device])));
     }
     findings.extend(machine::findings());
+    if container::is_here() {
+        findings.extend(container::findings());
+    }
     for finding in &mut findings {
         // Names of programs and folders, and texts of a daemon: other users may have chosen them.
         finding.found = escape_foreign(&finding.found, usize::MAX);

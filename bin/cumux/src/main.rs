@@ -8,6 +8,7 @@
 
 mod artifacts;
 mod cli;
+mod cluster;
 mod control;
 mod demo;
 mod device;
@@ -18,11 +19,13 @@ mod exporter;
 mod faults;
 mod group;
 mod install;
+mod lab;
 mod library;
 mod order;
 mod plan;
 mod private;
 mod processes;
+mod record;
 mod relocate;
 mod run;
 mod say;

@@ -3,8 +3,8 @@
 mod gres;
 mod kubernetes;
 mod mig_parted;
-mod names;
-mod plugin;
+pub(crate) mod names;
+pub(crate) mod plugin;
 mod profiles;
 mod script;
 mod unit;
@@ -26,6 +26,8 @@ pub enum Kind {
     ConfigMap,
     /// A pod.
     Pod,
+    /// A DaemonSet.
+    DaemonSet,
     /// The configuration of mig-parted.
     MigParted,
     /// Slurm's gres.conf.
@@ -59,6 +61,7 @@ impl Kind {
         let kind = |word: &str| text.lines().any(|line| line.strip_prefix("kind:").is_some_and(|rest| rest.trim().trim_matches(['"', '\'']) == word));
         Some(match () {
             () if kind("Pod") => Kind::Pod,
+            () if kind("DaemonSet") => Kind::DaemonSet,
             () if kind("ConfigMap") => Kind::ConfigMap,
             () if begins("mig-configs") => Kind::MigParted,
             () => Kind::Plugin,
@@ -77,6 +80,7 @@ pub fn file(kind: Kind, text: &str) -> Result<(), Refusal> {
         Kind::Plugin => yaml::with_root(text, |root| plugin::check(&root)),
         Kind::ConfigMap => yaml::with_root(text, |root| kubernetes::config_map(&root)),
         Kind::Pod => yaml::with_root(text, |root| kubernetes::pod(&root)),
+        Kind::DaemonSet => yaml::with_root(text, |root| kubernetes::daemon_set(&root)),
         Kind::MigParted => yaml::with_root(text, |root| mig_parted::check(&root)),
         Kind::Gres => gres::check(text),
         Kind::Profiles => profiles::check(text),

@@ -44,6 +44,11 @@ impl<'a> Node<'a> {
         self.value.span.start.line()
     }
 
+    /// The line of its key, or its own.
+    pub(crate) fn line(&self) -> usize {
+        self.line
+    }
+
     /// Its name for sentences.
     pub(crate) fn name(&self) -> &str {
         if self.path.is_empty() { "the document" } else { &self.path }

@@ -138,6 +138,7 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             let names: Vec<String> = daemon.devices().into_iter().map(|facts| facts.id).collect();
             serde_json::to_string(&names).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
         }
+        Command::Cards => cards(daemon),
         Command::Group(command) => group_commands::answer(daemon, command),
         Command::Usage(form) => format!("It is written: {form}\n"),
         Command::Unknown { name } => format!("Unknown command \"{name}\"\n"),
@@ -359,6 +360,23 @@ fn device_query(daemon: &Daemon, only: Option<u32>, csv: bool) -> String {
         sections.push(report::device_query(&format!("Server {pid}"), devices, &daemon.devices(), csv));
     }
     sections.join("\n")
+}
+
+fn cards(daemon: &Daemon) -> String {
+    let known = match daemon.known_devices() {
+        Ok(known) => known,
+        Err(why) => return format!("The devices are not known: {why}\n"),
+    };
+    let card = |facts: &cumux_wire::message::DeviceFacts| {
+        serde_json::json!({
+            "id": facts.id,
+            "uuid": crate::settings::uuid_text(facts.uuid),
+            "name": facts.name,
+            "memory": facts.memory,
+            "multiprocessors": facts.multiprocessors(),
+        })
+    };
+    format!("{}\n", serde_json::Value::from_iter(known.iter().map(card)))
 }
 
 fn status_json(daemon: &Daemon) -> String {

@@ -80,6 +80,8 @@ pub enum Command {
     Complaints,
     /// Our own: the names of the devices, as in `--device`.
     Devices,
+    /// Our own: UUID, name, memory and multiprocessors of each device, as one JSON line.
+    Cards,
     /// Our own: `group …`.
     Group(GroupCommand),
     /// A command that is not carried out, because arguments are missing or wrong and a guess would
@@ -120,6 +122,7 @@ impl Command {
                 | Command::ListPartitions
                 | Command::Complaints
                 | Command::Devices
+                | Command::Cards
                 | Command::Group(GroupCommand::List | GroupCommand::Usage)
                 | Command::Usage(_)
                 | Command::Unknown { .. }
@@ -181,6 +184,7 @@ impl Command {
             "lspart" => Command::ListPartitions,
             "complaints" => Command::Complaints,
             "devices" => Command::Devices,
+            "cards" => Command::Cards,
             "group" => Command::Group(GroupCommand::parse(&words)),
             _ => Command::Unknown { name: name.into() },
         }

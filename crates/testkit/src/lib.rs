@@ -19,10 +19,12 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
+pub mod apiserver;
 pub mod chaos;
 mod client;
 pub mod crashes;
 mod files;
+pub mod kubelet;
 mod node;
 mod processes;
 mod watchdog;

@@ -1,11 +1,12 @@
 //! Whether there is a daemon, can be reached, is trusted, and serves this user.
 
-use super::Finding;
+use super::{Finding, container};
 use cumux_control::directory::{DEFAULT_LOG, LOG_VARIABLE, LONGEST_SOCKET_PATH, PIPE_VARIABLE, advice, named_directory, pipe_directory};
 use cumux_control::{Frontend, FrontendError, LOG_NAMES, PipeDirectory};
 use cumux_link::{Connection, Folder, FolderError, LinkError, Peer};
 use cumux_wire::message::ServerStatus;
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use std::io;
 use std::path::Path;
 
@@ -69,6 +70,9 @@ fn path(directory: &PipeDirectory) -> (Finding, bool) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Finding::problem(DIRECTORY, format!("{shown} cannot be reached: {error}"), "let this user enter the folders above it (chmod o+x)")
         }
+        Err(error) if container::is_here() || std::env::var_os("SLURM_JOB_ID").is_some() => {
+            Finding::problem(DIRECTORY, format!("{shown} is not there: {error}"), container::missing_directory(path))
+        }
         Err(error) => Finding::problem(DIRECTORY, format!("{shown}: {error}"), start),
         Ok(metadata) if !metadata.is_dir() => Finding::problem(DIRECTORY, format!("{shown} is not a directory"), start),
         Ok(_) if access(path, Access::EXEC_OK).is_err() => {
@@ -123,6 +127,7 @@ fn daemon(directory: &PipeDirectory) -> Finding {
     let shown = directory.path().display();
     let start = "start it: cumux control -d (or use cumux run, which starts a private one)";
     match Connection::connect(&directory.cumux()) {
+        Ok(_) if container::is_group(directory) => Finding::ok(DAEMON, format!("listens in {shown}, the directory of a group")),
         Ok(_) => Finding::ok(DAEMON, format!("listens in {shown}, pid {}", directory.daemon().unwrap_or(0))),
         // The next check judges its user.
         Err(LinkError::Foreign(stranger)) => Finding::ok(DAEMON, format!("one of user {} listens in {shown}", stranger.uid)),
@@ -130,6 +135,14 @@ fn daemon(directory: &PipeDirectory) -> Finding {
             Finding::problem(DAEMON, format!("the daemon in {shown} is not cumux"), "end it (echo quit | nvidia-cuda-mps-control) and start cumux control -d")
         }
         Err(_) if !directory.cumux().exists() => Finding::problem(DAEMON, format!("no daemon in {shown}"), start),
+        Err(LinkError::System(Errno::ACCESS)) if access(directory.cumux(), Access::WRITE_OK).is_ok() => {
+            let label = container::confined_by().unwrap_or_else(|| "no label that it may read".to_owned());
+            Finding::problem(
+                DAEMON,
+                format!("the system refuses the connection to {}, which the permissions allow: SELinux or AppArmor ({label})", directory.cumux().display()),
+                "on the node: ausearch -m avc, or journalctl -k | grep apparmor; label the pipe directory for containers (chcon -R -t container_file_t), or allow the profile to connect",
+            )
+        }
         Err(_) if access(directory.cumux(), Access::WRITE_OK).is_err() => Finding::problem(
             DAEMON,
             format!("this user may not connect to {}", directory.cumux().display()),
@@ -144,6 +157,9 @@ fn daemon(directory: &PipeDirectory) -> Finding {
 fn user(directory: &PipeDirectory) -> Finding {
     let own = rustix::process::geteuid().as_raw();
     match Connection::connect(&directory.cumux()).and_then(|connection| Ok(Peer::of(&connection)?)) {
+        Ok(peer) if peer.pid.is_none() && (peer.uid == 0 || peer.uid == own) => {
+            Finding::ok(USER, format!("daemon of user {}, in another PID namespace; this is user {own}", peer.uid))
+        }
         Ok(peer) if peer.uid == 0 || peer.uid == own => Finding::ok(USER, format!("daemon of user {}, this is user {own}", peer.uid)),
         Ok(peer) => Finding::warning(
             USER,
@@ -164,6 +180,10 @@ fn user(directory: &PipeDirectory) -> Finding {
 }
 
 fn state(directory: &PipeDirectory) -> Vec<Finding> {
+    if container::is_group(directory) {
+        let why = "this is the directory of a group: its daemon is commanded elsewhere";
+        return vec![container::trial(directory), Finding::not_tested(VERSION, why), Finding::not_tested(SERVER, why)];
+    }
     let restart = "end the daemon (echo quit | cumux control) and start it again with this cumux";
     let version = Frontend::connect(directory).and_then(|mut daemon| daemon.ask("protocol_version"));
     let version = match version.as_ref().map(|(text, _)| text.trim()) {

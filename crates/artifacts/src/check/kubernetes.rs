@@ -10,6 +10,10 @@ const LARGEST: usize = 1 << 20;
 
 fn check_head(fields: &yaml::Fields<'_>, kind: &str) -> Result<(), Refusal> {
     fields.need("apiVersion")?.one_of(&["v1"])?;
+    check_object(fields, kind)
+}
+
+fn check_object(fields: &yaml::Fields<'_>, kind: &str) -> Result<(), Refusal> {
     fields.need("kind")?.one_of(&[kind])?;
     let metadata = fields.need("metadata")?;
     let inside = metadata.fields(&["name", "namespace", "labels", "annotations"])?;
@@ -102,7 +106,30 @@ const CONTAINER: [&str; 16] = [
 pub(super) fn pod(root: &Node<'_>) -> Result<(), Refusal> {
     let fields = root.fields(&["apiVersion", "kind", "metadata", "spec"])?;
     check_head(&fields, "Pod")?;
-    let spec = fields.need("spec")?.fields(&POD_SPEC)?;
+    check_pod_spec(fields.need("spec")?)
+}
+
+/// The daemon of a node: `apps/v1`.
+pub(super) fn daemon_set(root: &Node<'_>) -> Result<(), Refusal> {
+    let fields = root.fields(&["apiVersion", "kind", "metadata", "spec"])?;
+    fields.need("apiVersion")?.one_of(&["apps/v1"])?;
+    check_object(&fields, "DaemonSet")?;
+    let spec = fields.need("spec")?.fields(&["selector", "template", "updateStrategy", "minReadySeconds", "revisionHistoryLimit"])?;
+    let template = spec.need("template")?.fields(&["metadata", "spec"])?;
+    let labels = template.need("metadata")?.fields(&["labels", "annotations"])?.need("labels")?.entries()?;
+    let selector = spec.need("selector")?.fields(&["matchLabels"])?;
+    for (name, value) in selector.need("matchLabels")?.entries()? {
+        let wanted = value.text()?;
+        let has = labels.iter().find(|(label, _)| *label == name).and_then(|(_, value)| value.text().ok());
+        if has != Some(wanted) {
+            return value.refuse(format!("the selector wants {name}={wanted}, and the template's pods do not have it"));
+        }
+    }
+    check_pod_spec(template.need("spec")?)
+}
+
+fn check_pod_spec(spec: &Node<'_>) -> Result<(), Refusal> {
+    let spec = spec.fields(&POD_SPEC)?;
     if let Some(policy) = spec.get("restartPolicy") {
         policy.one_of(&["Always", "OnFailure", "Never"])?;
     }
@@ -119,7 +146,8 @@ pub(super) fn pod(root: &Node<'_>) -> Result<(), Refusal> {
     if items.is_empty() {
         return containers.refuse("a pod needs a container");
     }
-    items.iter().try_for_each(|container| check_container(container, &volumes))
+    let first = spec.get("initContainers").map(Node::items).transpose()?.unwrap_or_default();
+    first.iter().chain(&items).try_for_each(|container| check_container(container, &volumes))
 }
 
 fn check_container(container: &Node<'_>, volumes: &[String]) -> Result<(), Refusal> {

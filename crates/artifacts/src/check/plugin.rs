@@ -2,7 +2,7 @@
 //! `api/config/v1`), more strictly than it is: what the plugin takes and then ignores is refused.
 
 use super::names::is_subdomain;
-use crate::yaml::{Node, Refusal};
+use crate::yaml::{Fields, Node, Refusal};
 
 /// The plugin refuses more MPS clients of one GPU.
 pub(crate) const MOST_MPS_REPLICAS: i64 = 48;
@@ -10,12 +10,20 @@ pub(crate) const MOST_MPS_REPLICAS: i64 = 48;
 const LONGEST_NAME: usize = 63;
 const PREFIX: &str = "nvidia.com/";
 
+pub(crate) fn check_version(fields: &Fields<'_>) -> Result<(), Refusal> {
+    match fields.get("version") {
+        Some(version) if version.text()? != "v1" => version.refuse(format!("unknown version \"{}\": the plugin knows v1", version.text()?)),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn check(root: &Node<'_>) -> Result<(), Refusal> {
     let fields = root.fields(&["version", "flags", "resources", "sharing", "imex"])?;
-    if let Some(version) = fields.get("version")
-        && version.text()? != "v1"
-    {
-        return version.refuse(format!("unknown version \"{}\": the plugin knows v1", version.text()?));
+    check_version(&fields)?;
+    let is_ours = fields.get("sharing").and_then(|sharing| sharing.entries().ok()).is_some_and(|all| all.iter().any(|(name, _)| name == "cumux"));
+    if is_ours {
+        // NVIDIA's plugin would refuse it: it is for cumux's.
+        return crate::plugin::read_root(root).map(|_| ());
     }
     let mut strategy = "none";
     if let Some(flags) = fields.get("flags") {
@@ -41,7 +49,7 @@ pub(super) fn check(root: &Node<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn check_flags<'a>(flags: &Node<'a>) -> Result<&'a str, Refusal> {
+pub(crate) fn check_flags<'a>(flags: &Node<'a>) -> Result<&'a str, Refusal> {
     const TRUTHS: [&str; 5] = ["failOnInitError", "gdrcopyEnabled", "gdsEnabled", "mofedEnabled", "useNodeFeatureAPI"];
     const TEXTS: [&str; 3] = ["mpsRoot", "nvidiaDriverRoot", "nvidiaDevRoot"];
     let known = [&["migStrategy", "deviceDiscoveryStrategy", "plugin", "gfd"], &TRUTHS[..], &TEXTS[..]].concat();
@@ -146,7 +154,17 @@ fn check_resource(item: &Node<'_>, mps: bool) -> Result<String, Refusal> {
             return node.refuse(format!("the plugin takes \"{name}\" and ignores it with a warning: leave it out"));
         }
     }
-    let node = fields.need("name")?;
+    let full = resource_name(fields.need("name")?)?;
+    let replicas = fields.need("replicas")?;
+    match replicas.number()? {
+        ..=1 => replicas.refuse(format!("replicas is {}: at least 2 are needed to share", replicas.number()?)),
+        n if mps && n > MOST_MPS_REPLICAS => replicas.refuse(format!("replicas is {n}: the plugin takes at most {MOST_MPS_REPLICAS} clients of MPS for a GPU")),
+        _ => Ok(full),
+    }
+}
+
+/// The full name of a resource, checked.
+pub(crate) fn resource_name(node: &Node<'_>) -> Result<String, Refusal> {
     let name = node.text()?;
     let full = if name.starts_with(PREFIX) { name.to_owned() } else { format!("{PREFIX}{name}") };
     if full.len() > LONGEST_NAME {
@@ -155,10 +173,5 @@ fn check_resource(item: &Node<'_>, mps: bool) -> Result<String, Refusal> {
     if !is_subdomain(&full[PREFIX.len()..]) {
         return node.refuse(format!("\"{name}\" is no name of a resource: small letters, digits, - and . only, beginning and ending with a letter or digit"));
     }
-    let replicas = fields.need("replicas")?;
-    match replicas.number()? {
-        ..=1 => replicas.refuse(format!("replicas is {}: at least 2 are needed to share", replicas.number()?)),
-        n if mps && n > MOST_MPS_REPLICAS => replicas.refuse(format!("replicas is {n}: the plugin takes at most {MOST_MPS_REPLICAS} clients of MPS for a GPU")),
-        _ => Ok(full),
-    }
+    Ok(full)
 }

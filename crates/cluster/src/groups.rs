@@ -1,0 +1,413 @@
+//! Groups of processes and the cards of the node, as the daemon tells of them.
+//!
+//! [`Groups`] is the whole interface that plugins and hooks need. [`Daemon`] speaks the control
+//! socket's text commands. It connects for every call, so a daemon that was started again is found,
+//! and it waits for one that is just being started again.
+
+use cumux_control::{Frontend, FrontendError, PipeDirectory};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long a call waits for a daemon that does not listen: as long as a restart takes on a busy
+/// machine.
+pub const RESTART: Duration = Duration::from_secs(10);
+/// Time between two attempts.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A group of processes with limits of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its name: letters, digits, `.`, `_` and `-`, at most 64.
+    pub name: String,
+    /// MiB of each card, by UUID. A card that is missing here has no limit.
+    pub memory: BTreeMap<String, u64>,
+    /// Percent of the multiprocessors.
+    pub percentage: Option<u32>,
+    /// 0 is normal, 1 below normal.
+    pub priority: Option<u32>,
+    /// Most clients at a time.
+    pub clients: Option<u32>,
+    /// The one user whose processes may be in it.
+    pub uid: Option<u32>,
+    /// Its control group, below `/sys/fs/cgroup`.
+    pub cgroup: Option<String>,
+    /// The UUIDs of the cards that its processes see; empty for all.
+    pub devices: Vec<String>,
+}
+
+impl Group {
+    /// Its limits as `key=value` words of `group create` and `group set`.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let mut words = String::new();
+        if !self.memory.is_empty() {
+            let limits: Vec<String> = self.memory.iter().map(|(uuid, mib)| format!("{uuid}={mib}M")).collect();
+            let _ = write!(words, " memory={}", limits.join(","));
+        }
+        for (key, value) in [("percentage", self.percentage), ("priority", self.priority), ("clients", self.clients), ("uid", self.uid)] {
+            if let Some(value) = value {
+                let _ = write!(words, " {key}={value}");
+            }
+        }
+        if let Some(cgroup) = &self.cgroup {
+            let _ = write!(words, " cgroup={cgroup}");
+        }
+        if !self.devices.is_empty() {
+            let _ = write!(words, " devices={}", self.devices.join(","));
+        }
+        words
+    }
+}
+
+/// A group that exists.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Processes in it.
+    pub clients: u32,
+    /// The directory with its socket.
+    pub directory: PathBuf,
+}
+
+/// A card of the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Card {
+    /// Its place among the daemon's devices.
+    pub ordinal: u32,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// What `cuDeviceGetName` answers.
+    pub name: String,
+    /// MiB of device memory.
+    pub memory_mib: u64,
+    /// Its multiprocessors.
+    pub multiprocessors: u32,
+    /// Why nobody should be sent to it now; `None` while it is well.
+    pub ill: Option<String>,
+}
+
+/// Why a call to the daemon failed.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum GroupsError {
+    /// No daemon answers.
+    #[error("no cumux daemon answers in {directory}: {why}. Start it there (cumux control -d), or look into its control.log")]
+    NoDaemon {
+        /// The pipe directory.
+        directory: String,
+        /// The last attempt's failure.
+        why: String,
+    },
+    /// The daemon refuses.
+    #[error("the daemon refuses \"{command}\": {why}")]
+    Refused {
+        /// What it was asked.
+        command: String,
+        /// Its words.
+        why: String,
+    },
+    /// The answer has no form that this version knows.
+    #[error("the daemon's answer to \"{command}\" is not understood: it is of another version of cumux; start it again with this one")]
+    OtherVersion {
+        /// What it was asked.
+        command: String,
+    },
+}
+
+/// The groups and cards of one node.
+pub trait Groups: Send + Sync {
+    /// Makes a group and returns the directory with its socket. A group of that name that exists is
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`GroupsError`].
+    fn create(&self, group: &Group) -> Result<PathBuf, GroupsError>;
+    /// Gives an existing group these limits.
+    ///
+    /// # Errors
+    /// [`GroupsError`].
+    fn set(&self, group: &Group) -> Result<(), GroupsError>;
+    /// Removes a group and ends its clients. True if there was one.
+    ///
+    /// # Errors
+    /// [`GroupsError`].
+    fn remove(&self, name: &str) -> Result<bool, GroupsError>;
+    /// All groups.
+    ///
+    /// # Errors
+    /// [`GroupsError`].
+    fn list(&self) -> Result<Vec<Listed>, GroupsError>;
+    /// All cards with their state.
+    ///
+    /// # Errors
+    /// [`GroupsError`].
+    fn cards(&self) -> Result<Vec<Card>, GroupsError>;
+}
+
+impl<T: Groups + ?Sized> Groups for std::sync::Arc<T> {
+    fn create(&self, group: &Group) -> Result<PathBuf, GroupsError> {
+        (**self).create(group)
+    }
+    fn set(&self, group: &Group) -> Result<(), GroupsError> {
+        (**self).set(group)
+    }
+    fn remove(&self, name: &str) -> Result<bool, GroupsError> {
+        (**self).remove(name)
+    }
+    fn list(&self) -> Result<Vec<Listed>, GroupsError> {
+        (**self).list()
+    }
+    fn cards(&self) -> Result<Vec<Card>, GroupsError> {
+        (**self).cards()
+    }
+}
+
+/// The real daemon of a pipe directory.
+#[derive(Debug, Clone)]
+pub struct Daemon {
+    pipe: PathBuf,
+    patience: Duration,
+}
+
+impl Daemon {
+    /// The daemon of this pipe directory.
+    #[must_use]
+    pub fn at(pipe: PathBuf) -> Self {
+        Self { pipe, patience: RESTART }
+    }
+
+    /// How long a call waits for a daemon that does not listen.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    fn ask(&self, command: &str) -> Result<String, GroupsError> {
+        let until = Instant::now() + self.patience;
+        loop {
+            let asked = Frontend::connect(&PipeDirectory::at(&self.pipe)).and_then(|mut daemon| daemon.ask(command));
+            let why = match asked {
+                Ok((text, _)) => return Ok(text),
+                Err(why @ (FrontendError::NoDaemon | FrontendError::Broken)) if Instant::now() < until => why,
+                Err(why) => return Err(GroupsError::NoDaemon { directory: self.pipe.display().to_string(), why: why.to_string() }),
+            };
+            let _ = why;
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    fn json<T: for<'a> Deserialize<'a>>(&self, command: &str) -> Result<T, GroupsError> {
+        let text = self.ask(command)?;
+        if text.starts_with("Unknown command") {
+            return Err(GroupsError::OtherVersion { command: command.to_owned() });
+        }
+        match serde_json::from_str(&text) {
+            Ok(value) => Ok(value),
+            // A sentence, such as why the driver does not name its cards.
+            Err(_) if !text.starts_with(['{', '[']) => Err(Self::refused(command, &text)),
+            Err(_) => Err(GroupsError::OtherVersion { command: command.to_owned() }),
+        }
+    }
+
+    fn refused(command: &str, text: &str) -> GroupsError {
+        if text.starts_with("Unknown command") {
+            return GroupsError::OtherVersion { command: command.to_owned() };
+        }
+        GroupsError::Refused { command: command.to_owned(), why: text.trim().to_owned() }
+    }
+}
+
+/// What the daemon's `cards` command answers for each card.
+#[derive(Debug, Deserialize)]
+struct KnownCard {
+    id: String,
+    uuid: String,
+    name: String,
+    memory: u64,
+    multiprocessors: u32,
+}
+
+/// What we need of `group list`.
+#[derive(Debug, Deserialize)]
+struct KnownGroups {
+    groups: Vec<KnownGroup>,
+}
+
+#[derive(Debug, Deserialize)]
+struct KnownServer {
+    pid: u32,
+    state: String,
+    #[serde(default)]
+    devices: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct KnownGroup {
+    name: String,
+    clients: u32,
+    directory: PathBuf,
+}
+
+/// States of a server whose cards serve nobody at the moment.
+const ILL_STATES: [&str; 2] = ["FAULT", "UNRESPONSIVE"];
+
+/// What an order on groups is answered with.
+#[derive(Debug, Default, Deserialize)]
+struct Answered {
+    directory: Option<PathBuf>,
+    error: Option<String>,
+    note: Option<String>,
+}
+
+impl Daemon {
+    fn order(&self, command: &str) -> Result<Answered, GroupsError> {
+        let text = self.ask(command)?;
+        let answered: Answered = serde_json::from_str(&text).map_err(|_| Self::refused(command, &text))?;
+        match answered.error {
+            Some(why) => Err(GroupsError::Refused { command: command.to_owned(), why }),
+            None => Ok(answered),
+        }
+    }
+}
+
+impl Groups for Daemon {
+    fn create(&self, group: &Group) -> Result<PathBuf, GroupsError> {
+        // A group of that name is from an attempt whose answer was lost.
+        self.remove(&group.name)?;
+        let command = format!("group create {}{}", group.name, group.words());
+        self.order(&command)?.directory.ok_or(GroupsError::OtherVersion { command })
+    }
+
+    fn set(&self, group: &Group) -> Result<(), GroupsError> {
+        let answered = self.order(&format!("group set {}{}", group.name, group.words()))?;
+        if let Some(note) = answered.note {
+            tracing::warn!("group {}: {note}", group.name);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<bool, GroupsError> {
+        if !self.list()?.iter().any(|group| group.name == name) {
+            return Ok(false);
+        }
+        self.order(&format!("group rm {name} force"))?;
+        Ok(true)
+    }
+
+    fn list(&self) -> Result<Vec<Listed>, GroupsError> {
+        let known: KnownGroups = self.json("group list")?;
+        Ok(known.groups.into_iter().map(|group| Listed { name: group.name, clients: group.clients, directory: group.directory }).collect())
+    }
+
+    fn cards(&self) -> Result<Vec<Card>, GroupsError> {
+        let known: Vec<KnownCard> = self.json("cards")?;
+        let servers: Vec<KnownServer> = self.json("status --json")?;
+        let card = |(ordinal, known): (u32, KnownCard)| {
+            let ill = servers.iter().find(|server| ILL_STATES.contains(&server.state.as_str()) && server.devices.contains(&known.id));
+            Card {
+                ordinal,
+                uuid: known.uuid,
+                name: known.name,
+                memory_mib: known.memory >> 20,
+                multiprocessors: known.multiprocessors,
+                ill: ill.map(|server| format!("server {} is in {}", server.pid, server.state)),
+            }
+        };
+        Ok((0..).zip(known).map(card).collect())
+    }
+}
+
+/// The daemons of a node, each with cards of its own: a daemon has one real card at most. A group
+/// lives in the daemon that has its cards.
+#[derive(Debug, Clone)]
+pub struct Node(Vec<Daemon>);
+
+impl Node {
+    /// The daemons of these pipe directories.
+    #[must_use]
+    pub fn of(pipes: impl IntoIterator<Item = PathBuf>, patience: Duration) -> Self {
+        Self(pipes.into_iter().map(|pipe| Daemon::at(pipe).patience(patience)).collect())
+    }
+
+    /// The one daemon that has all cards of a group.
+    fn daemon_of(&self, group: &Group) -> Result<&Daemon, GroupsError> {
+        if let [only] = &self.0[..] {
+            return Ok(only);
+        }
+        for daemon in &self.0 {
+            let has = |cards: &[Card]| group.devices.iter().all(|uuid| cards.iter().any(|card| card.uuid == *uuid));
+            if daemon.cards().is_ok_and(|cards| has(&cards)) {
+                return Ok(daemon);
+            }
+        }
+        let why = "no daemon of this node that answers has all its cards: a group's cards are one daemon's".to_owned();
+        Err(GroupsError::Refused { command: format!("group create {}{}", group.name, group.words()), why })
+    }
+}
+
+impl Groups for Node {
+    fn create(&self, group: &Group) -> Result<PathBuf, GroupsError> {
+        self.daemon_of(group)?.create(group)
+    }
+
+    fn set(&self, group: &Group) -> Result<(), GroupsError> {
+        self.daemon_of(group)?.set(group)
+    }
+
+    fn remove(&self, name: &str) -> Result<bool, GroupsError> {
+        let mut first = Ok(false);
+        for daemon in &self.0 {
+            match daemon.remove(name) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                // The daemon that is down may have it.
+                Err(error) => first = first.and(Err(error)),
+            }
+        }
+        first
+    }
+
+    fn list(&self) -> Result<Vec<Listed>, GroupsError> {
+        let lists: Result<Vec<_>, _> = self.0.iter().map(Groups::list).collect();
+        Ok(lists?.concat())
+    }
+
+    /// The cards of all daemons, numbered on. A daemon that is down has none, unless all are.
+    fn cards(&self) -> Result<Vec<Card>, GroupsError> {
+        let asked: Vec<_> = self.0.iter().map(Groups::cards).collect();
+        if let (true, Some(Err(error))) = (asked.iter().all(Result::is_err), asked.first()) {
+            return Err(error.clone());
+        }
+        let all = asked.into_iter().flatten().flatten();
+        Ok((0..).zip(all).map(|(ordinal, card)| Card { ordinal, ..card }).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_as_the_daemon_reads_them() {
+        let group = Group {
+            name: "k8s-1".into(),
+            memory: [("GPU-a".to_owned(), 2048), ("GPU-b".to_owned(), 1)].into(),
+            percentage: Some(25),
+            uid: Some(1000),
+            devices: vec!["GPU-a".into()],
+            ..Group::default()
+        };
+        assert_eq!(group.words(), " memory=GPU-a=2048M,GPU-b=1M percentage=25 uid=1000 devices=GPU-a");
+        assert_eq!(Group::default().words(), "");
+    }
+
+    #[test]
+    fn without_a_daemon_the_error_says_where() {
+        let daemon = Daemon::at("/nonexistent/cumux".into()).patience(Duration::ZERO);
+        let text = daemon.list().unwrap_err().to_string();
+        assert!(text.contains("/nonexistent/cumux") && text.contains("cumux control -d"), "{text}");
+    }
+}

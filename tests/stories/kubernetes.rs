@@ -1,0 +1,177 @@
+//! The device plugin as a process, between a kubelet of ours and a real daemon, with CUDA programs
+//! in the pods.
+
+use cumux_testkit::kubelet::{Kubelet, Pod};
+use cumux_testkit::{Client, Node};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+const MEMORY: &str = "cumux.dev/gpu-memory";
+const PERCENT: &str = "cumux.dev/gpu-percent";
+const CONFIG: &str = "
+version: v1
+sharing:
+  cumux:
+    memory: {name: cumux.dev/gpu-memory, unit: 1Gi}
+    percent: {name: cumux.dev/gpu-percent, unit: 5}
+";
+
+/// A plugin's process. It is killed when it is dropped.
+struct Plugin(Child);
+
+impl Plugin {
+    fn start(node: &Node, kubelet: &Kubelet, config: &str) -> Self {
+        let file = node.folder().join("plugin.yaml");
+        fs::write(&file, config).expect("the configuration");
+        let mut command = node.cumux(&["device-plugin", "--grace", "0", "--reconcile-interval", "0.1", "--health-interval", "0.1"]);
+        command.arg("--config-file").arg(file).arg("--kubelet-socket").arg(kubelet.socket()).arg("--pod-resources").arg(kubelet.pods());
+        command.arg("--state").arg(node.folder().join("plugin.json")).arg("--library").arg(node.folder().join("lib"));
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the plugin starts"))
+    }
+
+    /// Ends as a DaemonSet's pod does.
+    fn end(mut self) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, Signal::TERM).expect("our child");
+        let status = self.0.wait().expect("our child");
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn groups(node: &Node) -> Vec<Value> {
+    let answer: Value = serde_json::from_str(&node.control("group list\n")).expect("JSON");
+    answer["groups"].as_array().expect("a list").clone()
+}
+
+/// A program in a pod's container: with the pod's variables, and its mounts in place of a
+/// container's. As root they are mounted, read-only as kubelet has it done.
+fn inside<'a>(node: &'a Node, pod: &Pod, program: &Path, arguments: &[&str]) -> Client<'a> {
+    let pipe = &pod.mounts[&pod.environment["CUDA_MPS_PIPE_DIRECTORY"]];
+    if !geteuid().is_root() {
+        eprintln!("NOTE: only root can mount: the program uses the directory of its group where it lies");
+        return node.program(program).args(arguments).env("CUDA_MPS_PIPE_DIRECTORY", pipe).start();
+    }
+    let container = node.folder().join(&pod.name);
+    fs::create_dir_all(&container).expect("a folder for the container");
+    let script = "mount --bind \"$1\" \"$2\" && mount -o remount,bind,ro \"$2\" && shift && export CUDA_MPS_PIPE_DIRECTORY=$1 && shift && exec \"$@\"";
+    let container = container.to_string_lossy().into_owned();
+    let program = program.to_string_lossy().into_owned();
+    let mut words = vec!["-m", "sh", "-c", script, "sh", pipe, &container, &program];
+    words.extend(arguments);
+    node.program(Path::new("/usr/bin/unshare")).args(&words).start()
+}
+
+fn grower<'a>(node: &'a Node, pod: &Pod) -> Client<'a> {
+    let client = inside(node, pod, &cumux_testkit::test_program("grower"), &[]);
+    client.wait_for_line("ready");
+    client
+}
+
+fn take(node: &Node, client: &mut Client<'_>, mib: u64) -> bool {
+    let before = client.said().len();
+    client.tell(&format!("take {mib}"));
+    let answer = node.wait_for("the answer", |_| client.said().get(before).cloned());
+    match answer.split(' ').nth(2) {
+        Some("cudaSuccess") => true,
+        Some("cudaErrorMemoryAllocation") => false,
+        _ => panic!("{answer}\n{}", node.logs()),
+    }
+}
+
+/// Two programs of a pod have the pod's memory together, whatever each of them does; a neighbour has
+/// its own; and after the pod nothing is left.
+#[test]
+fn a_pods_programs_have_its_part_together() {
+    let node = Node::start();
+    let mut kubelet = Kubelet::start(&node.folder().join("kubelet"));
+    let plugin = Plugin::start(&node, &kubelet, CONFIG);
+    kubelet.wait_for(PERCENT, 20);
+    let small = kubelet.run_pod("small", &[(MEMORY, 1), (PERCENT, 5)]).expect("it is admitted");
+    let large = kubelet.run_pod("large", &[(MEMORY, 3)]).expect("it is admitted");
+
+    let seen = inside(&node, &small, &cumux_testkit::test_program("view"), &[]).expect_ok();
+    assert!(seen.contains("multiprocessors 32\n") && seen.contains("total 1024\n"), "the program sees what it may have: {seen}");
+
+    let (mut one, mut other, mut neighbour) = (grower(&node, &small), grower(&node, &small), grower(&node, &large));
+    assert!(take(&node, &mut one, 600) && !take(&node, &mut other, 600) && take(&node, &mut other, 424));
+    assert!(take(&node, &mut neighbour, 2048), "a neighbour is not affected");
+
+    // Daemon, kubelet and plugin are started again: the programs go on, and so do the limits.
+    node.kill(node.daemon_pid());
+    kubelet.wait_for(MEMORY, 0);
+    node.start_daemon();
+    kubelet.restart();
+    kubelet.wait_for(PERCENT, 20);
+    plugin.end();
+    kubelet.wait_for(MEMORY, 0);
+    let plugin = Plugin::start(&node, &kubelet, CONFIG);
+    kubelet.wait_for(PERCENT, 20);
+    assert!(!take(&node, &mut one, 2) && take(&node, &mut neighbour, 1024) && !take(&node, &mut neighbour, 2));
+    // A container that is started again has its group still.
+    drop(other);
+    node.wait_for("its memory", |node| groups(node).iter().any(|group| group["memory"][0]["used"] == 600u64 << 20).then_some(()));
+    let mut other = grower(&node, &small);
+    assert!(take(&node, &mut other, 424) && !take(&node, &mut other, 2));
+
+    for client in [one, other] {
+        client.expect_ok();
+    }
+    kubelet.end_pod("small");
+    node.wait_for("its group to go", |node| (groups(node).len() == 1).then_some(()));
+    assert!(take(&node, &mut neighbour, 0) || !take(&node, &mut neighbour, 2), "the neighbour goes on");
+    neighbour.expect_ok();
+    kubelet.end_pod("large");
+    node.wait_for("no group", |node| groups(node).is_empty().then_some(()));
+    assert_eq!(fs::read_dir(node.pipe().join("groups")).map_or(0, Iterator::count), 0, "directories of groups are left");
+    plugin.end();
+    assert_eq!(fs::read_dir(kubelet.plugins()).expect("kubelet's folder").count(), 1, "sockets of the plugin are left");
+}
+
+/// NVIDIA's own file serves cumux as it stands, and each pod has the part that the file promises.
+#[test]
+fn nvidias_configuration_serves_as_it_stands() {
+    let node = Node::start();
+    let kubelet = Kubelet::start(&node.folder().join("kubelet"));
+    let config = "version: v1\nflags:\n  migStrategy: none\nsharing:\n  mps:\n    renameByDefault: true\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 4\n";
+    let _plugin = Plugin::start(&node, &kubelet, config);
+    kubelet.wait_for("nvidia.com/gpu.shared", 4);
+    let pods: Vec<Pod> = (0..4).map(|pod| kubelet.run_pod(&format!("pod-{pod}"), &[("nvidia.com/gpu.shared", 1)]).expect("it is admitted")).collect();
+    assert!(kubelet.run_pod("fifth", &[("nvidia.com/gpu.shared", 1)]).unwrap_err().contains("Insufficient"));
+    for pod in &pods {
+        let seen = inside(&node, pod, &cumux_testkit::test_program("view"), &["40000"]).expect_ok();
+        assert!(seen.contains("multiprocessors 32\n") && seen.contains("alloc cudaErrorMemoryAllocation"), "{seen}");
+    }
+    kubelet.end_pod("pod-0");
+    let text = kubelet.run_pod("greedy", &[("nvidia.com/gpu.shared", 2)]).unwrap_err();
+    assert!(text.contains("Insufficient"), "{text}");
+    kubelet.end_pod("pod-1");
+    let text = kubelet.run_pod("greedy", &[("nvidia.com/gpu.shared", 2)]).unwrap_err();
+    assert!(text.contains("invalid request: maximum request size for shared resources is 1; found 2"), "{text}");
+}
+
+/// What cannot be is said at the start, with file and line.
+#[test]
+fn a_configuration_that_is_wrong_is_refused() {
+    let node = Node::start();
+    let file = node.folder().join("plugin.yaml");
+    let refusal = |config: &str| {
+        fs::write(&file, config).expect("the configuration");
+        let output = node.cumux(&["device-plugin", "--config-file", &file.to_string_lossy()]).output().expect("cumux starts");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let text = refusal("version: v1\nsharing:\n  timeSlicing:\n    resources: [{name: gpu, replicas: 4}]\n");
+    assert!(text.contains("plugin.yaml: line 3: time-slicing is not what cumux does"), "{text}");
+    let text = refusal("version: v1\nsharing:\n  mps:\n    resources: [{name: gpu, replicas: 4, devices: [5]}]\n");
+    assert!(text.contains("names the card 5"), "{text}");
+}
