@@ -7,7 +7,7 @@ export CUDA_MPS_PIPE_DIRECTORY=/run/cumux LD_LIBRARY_PATH=/usr/lib/cumux
 dpkg -i "$old"
 test "$(cumux --version | cut -d' ' -f1)" = cumux
 test -e /usr/share/man/man1/cumux-exporter.1.gz
-! systemctl is-active cumux
+test "$(systemctl is-active cumux || true)" = inactive
 echo CUMUX_DEVICE=sim:h200 >>/etc/default/cumux
 
 # Started, as its unit says it: systemd waits until the daemon says that it is ready.
@@ -51,11 +51,11 @@ systemctl start cumux
 "$vector_add" 1 | grep PASS
 
 dpkg -r cumux
-! systemctl is-active cumux
-! test -e /usr/bin/cumux
-! test -e /run/cumux
+test "$(systemctl is-active cumux || true)" = inactive
+test ! -e /usr/bin/cumux
+test ! -e /run/cumux
 test -e /etc/default/cumux
 dpkg -P cumux
-! test -e /etc/default/cumux
-! test -e /var/log/cumux
+test ! -e /etc/default/cumux
+test ! -e /var/log/cumux
 echo "the package was installed, used, replaced and removed"

@@ -8,7 +8,7 @@ rpmbuild -bb "$repository/packaging/rpm/cumux.spec" --define "cumux_version 0.1.
     --define "_topdir $folder/rpm" --define "_rpmdir $folder/rpm/out"
 package=$folder/rpm/out/$(uname -m)/cumux-0.1.0-1.$(uname -m).rpm
 rpm -qlp "$package" | grep -qx /usr/lib/cumux/libcuda.so.1
-! rpm -qp --provides "$package" | grep libcuda
+test -z "$(rpm -qp --provides "$package" | grep libcuda || true)"
 rpm -qcp "$package" | grep -qx /etc/default/cumux
 mkdir -p "$folder/root"
 rpm -i --nodeps --noscripts --root "$folder/root" "$package"
