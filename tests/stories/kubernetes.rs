@@ -175,3 +175,33 @@ fn a_configuration_that_is_wrong_is_refused() {
     let text = refusal("version: v1\nsharing:\n  mps:\n    resources: [{name: gpu, replicas: 4, devices: [5]}]\n");
     assert!(text.contains("names the card 5"), "{text}");
 }
+
+/// From inside of a pod, `cumux doctor` tells what a program would meet.
+#[test]
+fn doctor_in_a_pod() {
+    let node = Node::start();
+    let doctor = |pipe: &Path| {
+        let mut command = node.cumux(&["doctor"]);
+        let output = command.env("CUDA_MPS_PIPE_DIRECTORY", pipe).env("CUMUX_GROUP", "pod").output().expect("cumux starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let create = |words: &[&str]| {
+        let output = node.cumux(&[&["group", "create"], words].concat()).output().expect("cumux starts");
+        assert!(output.status.success(), "{output:?}");
+        std::path::PathBuf::from(String::from_utf8(output.stdout).expect("text").trim())
+    };
+    let (well, text) = doctor(&node.folder().join("nowhere"));
+    assert!(!well && text.contains("the directory of a group has to be mounted at "), "{text}");
+    let pod = create(&["pod", "memory=1G", "clients=1"]);
+    let (_, text) = doctor(&pod);
+    assert!(text.contains("a program that starts here is served") && text.contains(": 1024 MiB, "), "{text}");
+    node.wait_for("doctor's own client to go", |node| (groups(node)[0]["clients"] == 0).then_some(()));
+    let client = node.test_client("grower").env("CUDA_MPS_PIPE_DIRECTORY", &pod.to_string_lossy()).start();
+    client.wait_for_line("ready");
+    let (well, text) = doctor(&pod);
+    assert!(!well && text.contains("a program that starts here is refused") && text.contains("end other programs"), "{text}");
+    client.expect_ok();
+    let other = geteuid().as_raw() + 1;
+    let (well, text) = doctor(&create(&["theirs", &format!("uid={other}")]));
+    assert!(!well && text.contains("runAsUser"), "{text}");
+}
