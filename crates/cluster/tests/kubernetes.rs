@@ -246,7 +246,8 @@ fn a_thousand_pods_leave_nothing() {
                 match world.kubelet.run_pod_with(&name, wishes, random.u32(0..10) == 0) {
                     Ok(_) => started += 1,
                     Err(text) => {
-                        assert!(text.contains("Insufficient"), "seed {seed}, round {round}: {text}");
+                        // A card may still count as ill for a moment after a daemon's restart.
+                        assert!(text.contains("Insufficient") || text.contains("serves nobody at the moment"), "seed {seed}, round {round}: {text}");
                         refused += 1;
                     }
                 }

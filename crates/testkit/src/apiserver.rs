@@ -1,5 +1,6 @@
 //! An API server that behaves as Kubernetes' does for the few objects that a DRA driver needs:
-//! claims to read, ResourceSlices with versions, refusals with a Status, and times without an answer.
+//! claims to read, ResourceSlices with versions, refusals with a Status, and times without an
+//! answer.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
