@@ -81,3 +81,7 @@ ptx-examples:
 # Install into PREFIX (bin, lib, man page, completions)
 install PREFIX *ARGS:
     cargo run --release --bin cumux -- install --prefix {{PREFIX}} {{ARGS}}
+
+# Packages in target/packages: deb, rpm, wheel; all without arguments
+package *ARGS:
+    cargo xtask package {{ARGS}}

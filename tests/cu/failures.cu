@@ -3,21 +3,14 @@
 #include "driver.cuh"
 
 #include <cstring>
-#include <mma.h>
 
 extern "C" __global__ void honest(int *value) { atomicAdd(value, 1); }
 
-// Tensor cores: the software GPU has none.
-extern "C" __global__ void tensor(float *out) {
-    using namespace nvcuda::wmma;
-    fragment<matrix_a, 16, 16, 16, half, row_major> a;
-    fragment<matrix_b, 16, 16, 16, half, row_major> b;
-    fragment<accumulator, 16, 16, 16, float> c;
-    fill_fragment(a, __float2half(1));
-    fill_fragment(b, __float2half(1));
-    fill_fragment(c, 0);
-    mma_sync(c, a, b, c);
-    store_matrix_sync(out, c, 16, mem_row_major);
+// A multiplication of video: the software GPU has none.
+extern "C" __global__ void video(float *out) {
+    int product;
+    asm volatile("vmad.s32.s32.s32 %0, %1, %2, %3;" : "=r"(product) : "r"(int(threadIdx.x)), "r"(3), "r"(4));
+    out[threadIdx.x] = product;
 }
 
 // One thread of one block writes where nothing is.
@@ -43,7 +36,7 @@ static int instruction(int *device) {
     CHECK(cudaMalloc(&out, 256 * sizeof(float)));
     bool right = counts(device, 1);
     for (int round = 0; round < 20; ++round) {
-        tensor<<<1, 32>>>(out);
+        video<<<1, 32>>>(out);
         say("launch", cudaGetLastError());
         say("wait", cudaDeviceSynchronize());
     }
@@ -51,9 +44,9 @@ static int instruction(int *device) {
 
     // What is asked about it is answered.
     cudaFuncAttributes attributes;
-    say("attributes", cudaFuncGetAttributes(&attributes, tensor));
+    say("attributes", cudaFuncGetAttributes(&attributes, video));
     int blocks = 0;
-    say("occupancy", cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, tensor, 32, 0));
+    say("occupancy", cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, video, 32, 0));
     right &= blocks > 0 && attributes.maxThreadsPerBlock > 0;
 
     // A graph does not get it either, and works without it.
@@ -64,13 +57,13 @@ static int instruction(int *device) {
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     honest<<<1, 1, 0, stream>>>(device);
     CHECK(cudaGetLastError());
-    tensor<<<1, 32, 0, stream>>>(out);
+    video<<<1, 32, 0, stream>>>(out);
     say("capture", cudaGetLastError());
     CHECK(cudaStreamEndCapture(stream, &graph));
     cudaGraphNode_t node;
     void *arguments[] = {&out};
     cudaKernelNodeParams params = {};
-    params.func = (void *)tensor;
+    params.func = (void *)video;
     params.gridDim = dim3(1);
     params.blockDim = dim3(32);
     params.kernelParams = arguments;

@@ -73,24 +73,21 @@ static void look_up(const char *name, int version, unsigned long long flags, con
     std::printf("door %s %s\n", expected, same ? "same" : "other");
 }
 
-// `tensor` has an instruction of tensor cores, `plain` nothing.
+// `video` has an instruction that the software GPU does not execute, `plain` nothing.
 static const char *const ptx = R"(
 .version 8.0
 .target sm_75
 .address_size 64
 .visible .global .align 4 .u32 value;
 .visible .entry plain() { ret; }
-.visible .entry tensor() {
+.visible .entry video() {
     .reg .b32 %r<9>;
-    .reg .f32 %f<9>;
-    wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32
-        {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7},
-        {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7};
+    vmad.s32.s32.s32 %r0, %r0, %r0, %r0;
     ret;
 }
 )";
 
-static void graphs(CUfunction plain, CUfunction tensor, CUcontext context, CUdeviceptr memory) {
+static void graphs(CUfunction plain, CUfunction video, CUcontext context, CUdeviceptr memory) {
     CUgraph graph;
     CUgraphExec exec, refused;
     CUgraphNode kernel, copy, batch, never;
@@ -100,9 +97,9 @@ static void graphs(CUfunction plain, CUfunction tensor, CUcontext context, CUdev
     good.func = plain;
     good.gridDimX = good.gridDimY = good.gridDimZ = good.blockDimX = good.blockDimY = good.blockDimZ = 1;
     CUDA_KERNEL_NODE_PARAMS_v2 bad = good;
-    bad.func = tensor;
+    bad.func = video;
     CUDA_KERNEL_NODE_PARAMS_v1 old = {};
-    old.func = tensor;
+    old.func = video;
     old.gridDimX = old.gridDimY = old.gridDimZ = old.blockDimX = old.blockDimY = old.blockDimZ = 1;
 
     CUDA_MEMCPY3D move = {};
@@ -111,8 +108,6 @@ static void graphs(CUfunction plain, CUfunction tensor, CUcontext context, CUdev
     move.dstDevice = memory + 64;
     move.WidthInBytes = move.srcPitch = move.dstPitch = 16;
     move.Height = move.Depth = move.srcHeight = move.dstHeight = 1;
-    CUDA_MEMCPY3D array = move;
-    array.srcMemoryType = CU_MEMORYTYPE_ARRAY;
 
     CUstreamBatchMemOpParams write = {};
     write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
@@ -138,10 +133,6 @@ static void graphs(CUfunction plain, CUfunction tensor, CUcontext context, CUdev
     cluster.clusterDim = {2, 1, 1};
     part("cuGraphKernelNodeSetAttribute", kernel, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &cluster);
 
-    part("cuGraphAddMemcpyNode", &never, graph, none, size_t(0), &array, context);
-    part("cuGraphMemcpyNodeSetParams", copy, &array);
-    part("cuGraphExecMemcpyNodeSetParams", exec, copy, &array, context);
-
     part("cuGraphAddBatchMemOpNode", &never, graph, none, size_t(0), &odd);
     part("cuGraphBatchMemOpNodeSetParams", batch, &odd);
     part("cuGraphExecBatchMemOpNodeSetParams", exec, batch, &odd);
@@ -161,11 +152,11 @@ static void graphs(CUfunction plain, CUfunction tensor, CUcontext context, CUdev
     must("cuGraphLaunch", exec, CUstream(nullptr));
 }
 
-static void launches(CUfunction plain, CUfunction tensor) {
+static void launches(CUfunction plain, CUfunction video) {
     void **none = nullptr;
     CUstream stream = nullptr;
-    part("cuLaunchKernel", tensor, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
-    part("cuLaunchCooperativeKernel", tensor, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none);
+    part("cuLaunchKernel", video, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
+    part("cuLaunchCooperativeKernel", video, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none);
     CUlaunchAttribute attribute = {};
     attribute.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
     CUlaunchConfig config = {};
@@ -182,33 +173,33 @@ static void launches(CUfunction plain, CUfunction tensor) {
     must("cuLaunchKernel", plain, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
 }
 
-static void copies(CUdeviceptr memory, CUcontext context) {
-    CUstream stream = nullptr;
-    CUDA_MEMCPY2D flat = {};
-    flat.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-    flat.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    flat.dstDevice = memory;
-    flat.WidthInBytes = 16;
-    flat.Height = 1;
-    for (const char *name : {"cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2"}) part(name, &flat);
-    part("cuMemcpy2DAsync_v2", &flat, stream);
-    CUDA_MEMCPY3D solid = {};
-    solid.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-    solid.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    solid.dstDevice = memory;
-    solid.WidthInBytes = 16;
-    solid.Height = solid.Depth = 1;
-    part("cuMemcpy3D_v2", &solid);
-    part("cuMemcpy3DAsync_v2", &solid, stream);
-    CUDA_MEMCPY3D_PEER peer = {};
-    peer.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-    peer.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    peer.dstDevice = memory;
-    peer.srcContext = peer.dstContext = context;
-    peer.WidthInBytes = 16;
-    peer.Height = peer.Depth = 1;
-    part("cuMemcpy3DPeer", &peer);
-    part("cuMemcpy3DPeerAsync", &peer, stream);
+static void arrays(CUdeviceptr memory) {
+    CUarray array;
+    CUmipmappedArray mipmapped;
+    CUDA_ARRAY_DESCRIPTOR blocks = {};
+    blocks.Width = blocks.Height = 16;
+    blocks.Format = CU_AD_FORMAT_BC1_UNORM;
+    blocks.NumChannels = 4;
+    part("cuArrayCreate_v2", &array, &blocks);
+    CUDA_ARRAY3D_DESCRIPTOR sparse = {};
+    sparse.Width = sparse.Height = 16;
+    sparse.Format = CU_AD_FORMAT_FLOAT;
+    sparse.NumChannels = 1;
+    sparse.Flags = CUDA_ARRAY3D_SPARSE;
+    part("cuArray3DCreate_v2", &array, &sparse);
+    part("cuMipmappedArrayCreate", &mipmapped, &sparse, 1u);
+
+    CUDA_RESOURCE_DESC linear = {};
+    linear.resType = CU_RESOURCE_TYPE_LINEAR;
+    linear.res.linear.devPtr = memory;
+    linear.res.linear.format = CU_AD_FORMAT_FLOAT;
+    linear.res.linear.numChannels = 1;
+    linear.res.linear.sizeInBytes = 4096;
+    CUDA_TEXTURE_DESC colours = {};
+    colours.flags = CU_TRSF_SRGB;
+    const CUDA_RESOURCE_VIEW_DESC *view = nullptr;
+    CUtexObject texture;
+    part("cuTexObjectCreate", &texture, &linear, &colours, view);
 }
 
 static void memories() {
@@ -300,16 +291,16 @@ int main() {
     settle();
     CUcontext context;
     CUmodule module;
-    CUfunction plain, tensor;
+    CUfunction plain, video;
     CUdeviceptr memory;
     must("cuCtxGetCurrent", &context);
     must("cuModuleLoadData", &module, static_cast<const void *>(ptx));
     must("cuModuleGetFunction", &plain, module, "plain");
-    must("cuModuleGetFunction", &tensor, module, "tensor");
+    must("cuModuleGetFunction", &video, module, "video");
     must("cuMemAlloc_v2", &memory, size_t(4096));
-    launches(plain, tensor);
-    graphs(plain, tensor, context, memory);
-    copies(memory, context);
+    launches(plain, video);
+    graphs(plain, video, context, memory);
+    arrays(memory);
     memories();
     others(module);
     must("cuCtxSynchronize");

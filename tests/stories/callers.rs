@@ -47,7 +47,18 @@ fn a_slurm_prolog() {
     calls("slurm-prolog.sh");
 }
 
+/// Up to 0.9.
 #[test]
 fn skywards_bootstrap() {
     calls("skyward.sh");
+}
+
+/// From 0.11 on.
+#[test]
+fn skywards_worker() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOTE: not tested: a mount namespace needs root");
+        return;
+    }
+    calls("skyward-worker.sh");
 }

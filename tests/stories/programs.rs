@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// Every kind of software GPU.
-const MODELS: [&str; 6] = ["sim:h200", "sim:a100-80", "sim:a100", "sim:l4", "sim:t4", "sim:b300"];
+const MODELS: [&str; 8] = ["sim:h200", "sim:a100-80", "sim:a100", "sim:l4", "sim:t4", "sim:b300", "sim:rtx-pro-6000", "sim:gb10"];
 
 /// `cumux run` without any daemon around.
 fn run(program: &Path, arguments: &[&str]) -> Command {
@@ -42,7 +42,7 @@ fn a_kernel_that_the_device_does_not_run_is_refused_by_its_launch_alone() {
         assert_eq!(count(line), 1, "{line}: {said}");
     }
     let [line] = told(&output).try_into().expect("one line");
-    assert!(line.starts_with("cumux: kernel tensor: the software GPU does not execute wmma.") && line.contains("(PTX line "), "{line}");
+    assert!(line.starts_with("cumux: kernel video: the software GPU does not execute vmad.") && line.contains("(PTX line "), "{line}");
 }
 
 #[test]
@@ -134,6 +134,45 @@ fn a_fault_is_told_after_a_takeover_too() {
     assert!(outcome.err.starts_with("cumux: kernel saxpy: illegal address 0xdead0000"), "{outcome:?}");
 }
 
+// ---- tensor cores, textures and surfaces
+
+#[test]
+fn matrices_are_multiplied_as_on_a_card() {
+    let output = run(&test_program("matrices"), &[]).output().unwrap();
+    assert!(output.status.success() && out(&output).contains("matrices: PASS"), "{output:?}");
+    assert_eq!(told(&output), Vec::<String>::new());
+}
+
+#[test]
+fn textures_are_sampled_as_the_programming_guide_says() {
+    let output = run(&test_program("textures"), &[]).output().unwrap();
+    assert!(output.status.success() && out(&output).contains("textures: PASS"), "{output:?}");
+    assert_eq!(told(&output), Vec::<String>::new());
+    // What is outside of a surface is the kernel's fault.
+    let output = run(&test_program("textures"), &["beyond"]).output().unwrap();
+    assert_eq!(out(&output), "beyond: cudaErrorIllegalAddress\n");
+    let [line] = told(&output).try_into().expect("one line");
+    assert!(line.contains("kernel _Z6beyondy: illegal address") && line.contains("access outside a surface") && line.contains("sust.b.2d.b32.trap"), "{line}");
+}
+
+#[test]
+fn arrays_textures_and_surfaces_outlive_executors() {
+    let node = Node::start();
+    if !node.is_software() {
+        // Arrays are refused there.
+        return;
+    }
+    let mut client = node.test_client("textures").args(&["across"]).start();
+    for takeovers in 1..=2 {
+        client.wait_for_line(&format!("ready {takeovers}"));
+        node.kill(node.server().executor);
+        node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.takeovers == takeovers && server.state == "ACTIVE"));
+        client.tell("");
+    }
+    let outcome = client.wait();
+    assert!(outcome.out.contains("textures: PASS"), "{outcome:?}");
+}
+
 // ---- relocatable device code
 
 #[test]
@@ -205,7 +244,7 @@ fn the_doctor_looks_into_a_program_s_images() {
     assert!(outcome == "ok" && text.contains("1 kernel for sim:h200") && text.contains("compute_75") && text.contains("machine code for sm_90"), "{text}");
 
     let (outcome, text) = diagnosis(&test_program("failures"), "sim:t4");
-    assert!(outcome == "warning" && text.contains("2 of 3 kernels") && text.contains("kernel tensor: the software GPU does not execute wmma."), "{text}");
+    assert!(outcome == "warning" && text.contains("2 of 3 kernels") && text.contains("kernel video: the software GPU does not execute vmad."), "{text}");
 
     let (outcome, text) = diagnosis(&test_program("machine_code"), "sim:h200");
     assert!(outcome == "problem" && text.contains("nothing of it runs") && text.contains("only machine code for sm_90"), "{text}");

@@ -10,6 +10,7 @@ mod examples;
 mod fuzz;
 mod layers;
 mod mutants;
+mod package;
 mod process;
 mod rooms;
 mod settings;
@@ -33,7 +34,8 @@ enum Task {
     /// Installs the compiler wheels if missing, builds the CUDA programs and the binaries, and runs
     /// the whole suite
     Test {
-        /// Only tests whose name contains this
+        /// Only tests whose name contains this; "clusters" runs those that need more than this
+        /// repository: packages of the system, the network, root
         filter: Option<String>,
         /// Runs the tests so many times after one build, and says at the end how many rounds failed
         #[arg(long, default_value_t = 1, value_name = "ROUNDS")]
@@ -81,6 +83,17 @@ enum Task {
         /// Only these crates: cumux-ptx, cumux-wire …
         crates: Vec<String>,
     },
+    /// Makes packages of the release build
+    Package {
+        /// Which; all if none is named
+        kinds: Vec<package::Kind>,
+        /// The folder that gets them
+        #[arg(long, default_value = "target/packages")]
+        out: PathBuf,
+        /// Which package of this version it is
+        #[arg(long, default_value_t = 1)]
+        revision: u32,
+    },
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
     Wheels,
     /// Builds examples/*.cu and tests/cu/*.cu into .build
@@ -109,6 +122,10 @@ fn main() -> anyhow::Result<()> {
         Task::Fuzz { pack: Some(file), .. } => fuzz::pack::pack(&root, &file),
         Task::Fuzz { minutes, targets, .. } => fuzz::run(&root, minutes.unwrap_or_default(), &targets),
         Task::Mutants { crates } => mutants::check(&root, &crates),
+        Task::Package { kinds, out, revision } => {
+            let kinds = if kinds.is_empty() { vec![package::Kind::Deb, package::Kind::Rpm, package::Kind::Wheel] } else { kinds };
+            package::make(&root, &kinds, &root.join(out), revision)
+        }
         Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
         Task::Examples => examples::build(&root),
         Task::PtxHost => examples::build_ptx_host(&root),

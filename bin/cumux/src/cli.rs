@@ -2,8 +2,12 @@
 
 use crate::artifacts::ArtifactArguments;
 use crate::cluster::{DraArguments, PluginArguments, SlurmCommand};
+use crate::exporter::ExporterArguments;
 use crate::group::GroupCommand;
+use crate::install::InstallArguments;
+use crate::lab::LabArguments;
 use crate::plan::PlanArguments;
+use crate::record::RecordArguments;
 use crate::{device, top};
 use anyhow::bail;
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -121,12 +125,21 @@ pub enum Command {
         #[arg(long, help = format!("One of {}; several software GPUs with commas between them", device::names()))]
         device: Option<String>,
     },
+    /// Runs a program through a private daemon and writes a profile of what it does on the card, for
+    /// `cumux plan --profile`
+    Record(RecordArguments),
+    /// Measures every way of sharing this card that this machine can, predicts the others, and
+    /// writes a report that says which to take
+    Lab(LabArguments),
     /// Predicts how programs would share a card in each way (time-slicing, MPS, cumux, MIG), and
     /// says which to take and what breaks with the others
     Plan(PlanArguments),
     /// Writes what an administrator applies for a way of sharing: scripts, systemd units,
     /// configurations for Kubernetes, mig-parted and Slurm; or checks such files
     Artifacts(ArtifactArguments),
+    /// Serves metrics and health of the daemon over HTTP: /metrics for Prometheus, /healthz,
+    /// /readyz
+    Exporter(ExporterArguments),
     /// Serves kubelet as a device plugin: pods ask for parts of cards, and each gets a group
     DevicePlugin(PluginArguments),
     /// Serves kubelet as a driver for Dynamic Resource Allocation: claims ask for memory and
@@ -137,14 +150,9 @@ pub enum Command {
         #[command(subcommand)]
         command: SlurmCommand,
     },
-    /// Copies cumux and its libraries to a folder of programs
-    Install {
-        #[arg(long)]
-        prefix: PathBuf,
-        /// Also as nvidia-cuda-mps-control and nvidia-cuda-mps-server
-        #[arg(long)]
-        drop_in: bool,
-    },
+    /// Copies cumux and its libraries to a folder of programs, or with --system into the system,
+    /// with units for systemd
+    Install(InstallArguments),
     /// Prints shell completions
     Completions { shell: clap_complete::Shell },
     /// Prints the man page, or that of one command
@@ -161,6 +169,8 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    #[command(hide = true)]
+    Trial { library: PathBuf },
     #[command(hide = true)]
     Keeper {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -186,8 +196,14 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     // `help` has no page of its own.
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
-    let commands = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect::<Vec<_>>();
-    let pages = std::iter::once(whole).chain(commands).map(|command| {
+    let mut all = vec![whole];
+    let mut read = 0;
+    while let Some(command) = all.get(read) {
+        let inner: Vec<_> = command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help").cloned().collect();
+        all.extend(inner);
+        read += 1;
+    }
+    let pages = all.into_iter().map(|command| {
         let page = clap_mangen::Man::new(command);
         let mut out = Vec::new();
         page.render(&mut out)?;
@@ -253,7 +269,9 @@ mod tests {
     #[test]
     fn man_page_and_completions_name_every_command() {
         let page = String::from_utf8(man_page(None).unwrap()).unwrap().replace("\\-", "-");
-        for name in ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "plan", "artifacts", "install"] {
+        for name in
+            ["run", "status", "top", "set-share", "group", "move", "upgrade", "doctor", "demo", "record", "lab", "plan", "artifacts", "install", "exporter"]
+        {
             assert!(page.contains(name), "{name} is not in the man page");
         }
         let page = String::from_utf8(man_page(Some("set-share")).unwrap()).unwrap();

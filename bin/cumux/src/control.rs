@@ -3,7 +3,7 @@
 
 use crate::private::{PROTOCOL_VARIABLE, READY};
 use crate::say::SayError;
-use crate::{device, private, processes, say};
+use crate::{device, private, processes, say, supervisor};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, log_directory, named_directory, pipe_directory};
 use cumux_control::settings::{Isolation, Settings, VISIBLE_VARIABLE, visible};
@@ -155,8 +155,8 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
         static_partitions: arguments.static_partitions,
         ready_devices: arguments.ready_devices,
     };
-    let background = arguments.background;
-    let clean = cumux_control::run(options, move || {
+    let (background, foreground) = (arguments.background, arguments.foreground);
+    let clean = cumux_control::run(options, move |alive| {
         if let Some(parent) = parent {
             parent.begin();
         }
@@ -165,7 +165,13 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
             // The starter may have gone already; the daemon stays.
             let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
         }
+        if foreground {
+            supervisor::tell_ready(alive);
+        }
     })?;
+    if foreground {
+        supervisor::tell_end();
+    }
     Ok(u8::from(!clean))
 }
 

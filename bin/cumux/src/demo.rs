@@ -4,9 +4,9 @@
 //! Exit status 0 only if every innocent finished with verified results and the two others failed as
 //! they were meant to.
 
-mod cast;
+pub mod cast;
 mod client;
-mod interrupt;
+pub mod interrupt;
 mod progress;
 mod report;
 mod role;

@@ -2,7 +2,9 @@
 
 use crate::cli::{self, Cli, Command};
 use crate::say::{self, SayError};
-use crate::{artifacts, cluster, control, demo, doctor, faults, group, install, plan, processes, relocate, run, share, status, top, upgrade};
+use crate::{
+    artifacts, cluster, control, demo, doctor, exporter, faults, group, install, lab, plan, processes, record, relocate, run, share, status, top, upgrade,
+};
 use clap::Parser as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -34,14 +36,17 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Upgrade { program, json } => upgrade::main(program, json),
         Command::Group { command } => group::main(&command),
         Command::Faults { json, export, file } => faults::main(json, export, file.as_deref()),
+        Command::Exporter(arguments) => exporter::main(&arguments),
         Command::Doctor { json, device, program } => doctor::main(json, device.as_deref(), program.as_deref()),
         Command::Demo { json, device } => demo::main(json, device.as_deref()),
+        Command::Record(arguments) => record::main(&arguments),
+        Command::Lab(arguments) => lab::main(&arguments),
         Command::Plan(arguments) => plan::main(&arguments),
         Command::Artifacts(arguments) => artifacts::main(arguments),
         Command::DevicePlugin(arguments) => cluster::device_plugin(arguments),
         Command::Dra(arguments) => cluster::dra(arguments),
+        Command::Install(arguments) => install::main(&arguments),
         Command::Slurm { command } => cluster::slurm(&command),
-        Command::Install { prefix, drop_in } => install::main(&prefix, drop_in),
         Command::Completions { shell } => {
             say::bytes(&cli::completions(shell))?;
             Ok(0)
@@ -56,6 +61,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Survey { arguments } => processes::survey(arguments),
+        Command::Trial { library } => exporter::trial::main(&library),
         Command::Keeper { arguments } => processes::keeper(arguments),
         Command::Executor { arguments } => processes::executor(arguments),
     }

@@ -135,7 +135,7 @@ mod tests {
         let group =
             json!({ "name": "pod", "clients": 2, "most_clients": 8, "memory": memory, "percentage": 12.5, "priority": 1, "uid": 5, "directory": "/run/x" });
         let text = page(&json!({ "groups": [group] }));
-        assert!(["pod", "2 of 8", "1.0 MiB of 2.0 GiB, 0 B", "12.5 %", "below", "/run/x"].iter().all(|word| text.contains(word)), "{text}");
+        assert!(["pod", "2 of 8", "1.0 MiB of 2.00 GiB, 0 B", "12.5 %", "below", "/run/x"].iter().all(|word| text.contains(word)), "{text}");
         assert!(page(&json!({ "groups": [] })).contains("cumux group create"));
     }
 

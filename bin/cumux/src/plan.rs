@@ -5,9 +5,9 @@
 //! Exit status 0 if something meets every wish, 1 if nothing does or the wishes contradict
 //! themselves.
 
-mod words;
+pub mod words;
 
-use crate::say;
+use crate::{record, say};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -15,9 +15,6 @@ use cumux_link::escape_foreign;
 use cumux_planner::card::{self, Card};
 use cumux_planner::mode::Isolation;
 use cumux_planner::plan::{Answer, Plan, Program, Wishes, make};
-use cumux_planner::profile;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 /// The command line of `cumux plan`.
@@ -97,10 +94,7 @@ fn recorded(spec: &str) -> anyhow::Result<Program> {
             _ => bail!("--profile {spec}: \"{option}\" is unknown; a profile may have rate=R and percentage=P behind it"),
         }
     }
-    let cannot = || format!("the profile {path} cannot be read");
-    let mut text = String::new();
-    File::open(path).with_context(cannot)?.take(profile::LONGEST as u64 + 1).read_to_string(&mut text).with_context(cannot)?;
-    let profile = profile::read(&text).with_context(|| format!("the profile {path}"))?;
+    let profile = record::read(Path::new(path))?;
     let name = match profile.program.is_empty() {
         true => Path::new(path).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         // A stranger may have recorded it.
@@ -110,7 +104,7 @@ fn recorded(spec: &str) -> anyhow::Result<Program> {
 }
 
 /// The answer as people read it.
-fn page(card: &Card, plan: &Plan) -> String {
+pub fn page(card: &Card, plan: &Plan) -> String {
     let mut text = String::new();
     for program in &plan.programs {
         let rate = program.rate.map_or("one request after the other".to_owned(), |rate| format!("{rate} requests a second each"));

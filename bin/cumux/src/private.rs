@@ -14,6 +14,7 @@ use cumux_link::Process;
 use folder::Folder;
 pub use folder::remove_own;
 use rustix::process::{Signal, getpid, kill_process};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -39,11 +40,18 @@ pub struct PrivateDaemon {
 impl PrivateDaemon {
     /// Starts a daemon and waits until it is ready.
     pub fn start(devices: &[DeviceName]) -> anyhow::Result<Self> {
+        Self::start_with(devices, &[])
+    }
+
+    /// As [`PrivateDaemon::start`], with more in its environment, which its servers and executors
+    /// inherit.
+    pub fn start_with(devices: &[DeviceName], environment: &[(&str, &OsStr)]) -> anyhow::Result<Self> {
         let folder = Folder::make()?;
         let program = std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?;
         let mut command = Command::new(program);
         command.args(["control", "--background", "--private", "--device", &device::list(devices)]);
         command.env(PIPE_VARIABLE, folder.path()).env(LOG_VARIABLE, folder.path().join("log"));
+        command.envs(environment.iter().copied());
         // Only this command talks to it.
         command.env_remove(PROTOCOL_VARIABLE);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -17,6 +17,7 @@ use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc::channel;
 
@@ -26,25 +27,35 @@ const VERBOSE: &str = "CUMUX_VERBOSE";
 
 /// Runs the program and returns its exit status.
 pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
-    let (program, arguments) = command.split_first().context("no program to run")?;
     let library = library::folder()?;
     let (daemon, devices) = private_daemon(device)?;
+    let mut child = prepare(command, &library, &devices)?;
+    if let Some(daemon) = &daemon {
+        child.env(PIPE_VARIABLE, daemon.pipe());
+    }
+    let status = forward(&mut child).map_err(|cause| cannot_run(command, cause))?.1;
+    drop(daemon);
+    end_as(status)
+}
+
+/// A command that runs a program with our libraries.
+pub fn prepare(command: &[OsString], library: &Path, devices: &[DeviceName]) -> anyhow::Result<Command> {
+    let (program, arguments) = command.split_first().context("no program to run")?;
     let mut child = Command::new(program);
-    child.args(arguments).env(library::VARIABLE, library::path_with(&library));
+    child.args(arguments).env(library::VARIABLE, library::path_with(library));
     let software = !devices.is_empty() && devices.iter().all(|device| matches!(device, DeviceName::Sim(_)));
-    child.envs(library::compilers_environment(&library, software));
+    child.envs(library::compilers_environment(library, software));
     // A user who starts a program by hand wants to know why something fails. The library itself
     // reads CUMUX_QUIET.
     if std::env::var_os(VERBOSE).is_none() {
         child.env(VERBOSE, "1");
     }
-    if let Some(daemon) = &daemon {
-        child.env(PIPE_VARIABLE, daemon.pipe());
-    }
-    let name = program.to_string_lossy().into_owned();
-    let status = forward(&mut child).map_err(|cause| CannotRun { program: name, cause })?;
-    drop(daemon);
-    end_as(status)
+    Ok(child)
+}
+
+/// Why a program could not be started.
+pub fn cannot_run(command: &[OsString], cause: std::io::Error) -> CannotRun {
+    CannotRun { program: command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default(), cause }
 }
 
 /// A private daemon, unless a trusted daemon already serves the pipe directory and no particular
@@ -69,8 +80,8 @@ fn private_daemon(device: Option<&str>) -> anyhow::Result<(Option<PrivateDaemon>
     Ok((Some(PrivateDaemon::start(&devices)?), devices))
 }
 
-/// Runs the program and forwards signals to it.
-fn forward(command: &mut Command) -> std::io::Result<ExitStatus> {
+/// Runs the program and forwards signals to it. Returns its process number, too.
+pub fn forward(command: &mut Command) -> std::io::Result<(u32, ExitStatus)> {
     // Registered before the program starts: a signal in between must not end us alone.
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let handle = signals.handle();
@@ -94,7 +105,7 @@ fn forward(command: &mut Command) -> std::io::Result<ExitStatus> {
         if let Ok(process) = Process::open(child.id()) {
             let _ = sender.send(process);
         }
-        child.wait()
+        Ok((child.id(), child.wait()?))
     });
     drop(sender);
     handle.close();
@@ -103,7 +114,7 @@ fn forward(command: &mut Command) -> std::io::Result<ExitStatus> {
 }
 
 /// Ends as the program did: with its status, or by the same signal.
-fn end_as(status: ExitStatus) -> anyhow::Result<u8> {
+pub fn end_as(status: ExitStatus) -> anyhow::Result<u8> {
     if let Some(signal) = status.signal() {
         // Does not return for signals that end a process.
         let _ = signal_hook::low_level::emulate_default_handler(signal);

@@ -77,6 +77,7 @@ pub(crate) fn status(mut server: ServerStatus) -> ServerStatus {
     for card in &mut server.cards {
         name(&mut card.id);
         name(&mut card.name);
+        name(&mut card.uuid);
     }
     server.groups.truncate(CLIENTS);
     for group in &mut server.groups {

@@ -19,7 +19,8 @@ OPTIONS:
                            CUMUX_ISOLATION, otherwise shared)
   -q,--ready-devices       Ask the driver for its devices at once, not at the first question
   --device <name>          Device of the daemon's servers: cuda:0 or, on the CPU, sim:h200, sim:a100-80,
-                           sim:a100, sim:l4, sim:t4, sim:b300 (otherwise CUMUX_DEVICE, otherwise cuda:0)
+                           sim:a100, sim:l4, sim:t4, sim:b300,
+                           sim:rtx-pro-6000, sim:gb10 (otherwise CUMUX_DEVICE, otherwise cuda:0)
 
 COMMAND:
   start_server -uid <user id> [-mlopart]

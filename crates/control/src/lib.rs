@@ -69,4 +69,4 @@ pub use frontend::{Frontend, FrontendError};
 pub use help::HELP;
 pub use log::NAMES as LOG_NAMES;
 pub use options::{DaemonError, Options, Program};
-pub use serve::run;
+pub use serve::{Alive, run};

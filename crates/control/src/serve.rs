@@ -22,12 +22,30 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// A look at a daemon that runs, for a supervisor that asks for signs of life.
+#[derive(Clone)]
+pub struct Alive(Arc<Daemon>);
+
+impl std::fmt::Debug for Alive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alive")
+    }
+}
+
+impl Alive {
+    /// Comes back when the daemon makes progress: no thread keeps the lock under which everything
+    /// happens. Of a daemon that is stuck it never comes back.
+    pub fn check(&self) {
+        drop(self.0.core());
+    }
+}
+
 /// Serves one pipe directory until `quit` or a signal. Calls `ready` when clients can connect.
 /// Returns true if every server ended well.
 ///
 /// # Errors
 /// The directory belongs to another daemon or cannot be used. Nothing is left behind then.
-pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> {
+pub fn run(options: Options, ready: impl FnOnce(Alive)) -> Result<bool, DaemonError> {
     if options.multiuser && !rustix::process::geteuid().is_root() {
         return Err(DaemonError::NotRoot);
     }
@@ -44,7 +62,7 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> 
 }
 
 impl Daemon {
-    fn serve(self: &Arc<Self>, claim: &Claim, ready: impl FnOnce()) -> Result<bool, DaemonError> {
+    fn serve(self: &Arc<Self>, claim: &Claim, ready: impl FnOnce(Alive)) -> Result<bool, DaemonError> {
         let directory = claim.directory();
         let listen = |path: PathBuf| move |cause| DaemonError::Listen { path, cause };
         let text = UnixListener::bind(directory.control()).map_err(listen(directory.control()))?;
@@ -68,7 +86,7 @@ impl Daemon {
         thread::Builder::new().name("texts".into()).spawn(move || daemon.accept_texts(&text))?;
         let daemon = Arc::clone(self);
         thread::Builder::new().name("lobby".into()).spawn(move || daemon.receive_guests(&packets))?;
-        ready();
+        ready(Alive(Arc::clone(self)));
         let clean = self.keep_time();
         for pid in leftovers::end(&self.options.pipe) {
             self.note(&format!("Process {pid} of a server that had ended before was ended"));

@@ -3,6 +3,7 @@
 //! Pure. Invariants: a percentage is above 0 and at most 100; a client can only tighten the limits
 //! of daemon and server; a value that cannot be read changes nothing, as in NVIDIA's daemon.
 
+pub use cumux_wire::facts::uuid_text;
 use cumux_wire::message::{DeviceFacts, Grant, Home, Wisher};
 /// Share of the device's SMs, above 0 and at most 100 percent.
 pub use cumux_wire::share::Share as Percentage;
@@ -103,13 +104,6 @@ pub fn names(name: &str, ordinal: usize, facts: &DeviceFacts) -> bool {
         Ok(number) => number == ordinal,
         Err(_) => name.len() > "GPU-".len() && uuid_text(facts.uuid).starts_with(&name.to_ascii_lowercase().replacen("gpu-", "GPU-", 1)),
     }
-}
-
-/// `GPU-` and the five groups of a UUID.
-#[must_use]
-pub fn uuid_text(uuid: [u8; 16]) -> String {
-    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 /// In which executor clients are.

@@ -8,6 +8,7 @@
 use crate::answer::answer;
 use crate::command::Command;
 use crate::daemon::Daemon;
+use crate::group_commands::GroupCommand;
 use crate::log::on_account_of;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -86,7 +87,8 @@ fn reply(daemon: &Arc<Daemon>, stream: &UnixStream, line: &str, privileged: bool
         daemon.note(&format!("Cmd:{}", line.trim()));
     }
     let ends = privileged && matches!(command, Command::Quit { .. });
-    let quiet = command == Command::StatusJson;
+    // Asked again and again by those who watch.
+    let quiet = matches!(command, Command::StatusJson | Command::Group(GroupCommand::List));
     let answer = answer(daemon, command, privileged);
     if !quiet {
         for line in answer.text.lines() {

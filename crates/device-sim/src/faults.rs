@@ -9,6 +9,7 @@ use crate::exec::interface::{self, FaultKind, MemoryFault};
 fn result_code(kind: FaultKind) -> u32 {
     match kind {
         FaultKind::Global(_) | FaultKind::SharedOutOfBounds | FaultKind::LocalOutOfBounds | FaultKind::ParamOutOfBounds => result::ILLEGAL_ADDRESS,
+        FaultKind::SurfaceOutOfBounds | FaultKind::BadTexture => result::ILLEGAL_ADDRESS,
         FaultKind::Misaligned => result::MISALIGNED_ADDRESS,
         FaultKind::Assertion => result::ASSERT,
         FaultKind::IllegalInstruction => result::ILLEGAL_INSTRUCTION,
@@ -18,9 +19,13 @@ fn result_code(kind: FaultKind) -> u32 {
     }
 }
 
-/// A fault of a kernel's thread.
-pub(crate) fn thread_fault(fault: &interface::Fault) -> Fault {
-    Fault { result: result_code(fault.kind), text: fault.to_string() }
+/// What a fault's text says where a real card would not have noticed.
+const HINT: &str = "; a real card checks whole granules only and goes on with whatever is there: a device such as sim:h200:granule does so, too";
+
+/// A fault of a kernel's thread. `hidden`: a real card would not have noticed it.
+pub(crate) fn thread_fault(fault: &interface::Fault, hidden: bool) -> Fault {
+    let hint = if hidden { HINT } else { "" };
+    Fault { result: result_code(fault.kind), text: format!("{fault}{hint}") }
 }
 
 /// A copy, a set or a value write was refused an address.

@@ -288,7 +288,7 @@ mod tests {
 .visible .entry plain() { ret; }
 .visible .entry matrix() {
     .reg .b32 %r<3>;
-    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];
+    wgmma.fence.sync.aligned;
     ret;
 }
 .visible .entry clustered() .reqnctapercluster 2, 1, 1 { ret; }
@@ -296,7 +296,7 @@ mod tests {
         let judged = crate::judge_kernels("sim:h200", text.as_bytes()).unwrap();
         let refused: Vec<(&str, Option<&str>)> = judged.iter().map(|kernel| (kernel.name.as_str(), kernel.refused.as_deref())).collect();
         let [("plain", None), ("matrix", Some(matrix)), ("clustered", Some(clustered))] = refused[..] else { panic!("{refused:?}") };
-        assert!(matrix.contains("ldmatrix.sync.aligned.m8n8.x1.shared.b16 (PTX line 7)"), "{matrix}");
+        assert!(matrix.contains("wgmma.fence.sync.aligned (PTX line 7)"), "{matrix}");
         assert!(clustered.contains("clusters"), "{clustered}");
         // What could not be loaded says why, as a program would be told.
         let old = crate::judge_kernels("sim:t4", text.as_bytes()).unwrap_err();

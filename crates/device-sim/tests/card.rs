@@ -38,6 +38,34 @@ fn the_watchdog_ends_a_kernel_and_only_its_client() {
     assert_eq!(good.read(q, 64), vec![1; 64]);
 }
 
+fn rounded(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
+    let settings = Settings { threads: 2, watchdog: None, marks: true, memory: Memory::Own(u64::MAX), faults: FaultTiming::default() };
+    open_with("sim:h200:granule", sink, settings).expect("opens")
+}
+
+/// A kernel that goes on a little behind its buffer: a fault that says how a real card is had, and
+/// no fault there. Behind the granule it is one on both.
+#[test]
+fn bounds_are_exact_unless_the_card_rounds_them() {
+    for (open, passes) in [(watched_not as fn(Arc<dyn Sink>) -> Arc<dyn Device>, false), (rounded, true)] {
+        let setup = Setup::new(open);
+        let client = setup.client(1);
+        let module = client.kernels();
+        let buffer = client.allocate(4 * 64);
+        let launch = |from: u64| client.launch(client.stream(), &module, "add_one", 1, 128, Args::new().u64(from).u32(128));
+        let token = launch(buffer);
+        if passes {
+            client.done(token);
+            assert_eq!(client.read(buffer, 64), vec![1; 64]);
+            let text = client.fault(launch(buffer + (2 << 20)), result::ILLEGAL_ADDRESS);
+            assert!(text.contains("outside any allocation") && !text.contains("granule"), "{text}");
+        } else {
+            let text = client.fault(token, result::ILLEGAL_ADDRESS);
+            assert!(text.contains("outside any allocation") && text.contains("a device such as sim:h200:granule"), "{text}");
+        }
+    }
+}
+
 #[test]
 fn one_worker_is_enough_for_blocks_that_wait_for_each_other() {
     let setup = Setup::new(one_thread);

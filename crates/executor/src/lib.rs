@@ -401,7 +401,11 @@ impl Executor {
         self.remembered.remove(&id);
         self.shared.free_addresses(id);
         if let Some(session) = self.intake.remove(id) {
-            match session.close() {
+            let closed = session.close();
+            if let Some(recorder) = &self.shared.recorder {
+                recorder.flush();
+            }
+            match closed {
                 Ok(status) => self.shared.report(FromExecutor::Detached { status: Box::new(status) }),
                 Err(error) => {
                     tracing::error!("session {id} did not close cleanly: {error}");

@@ -7,7 +7,9 @@ use crate::session::{Inner, Reported, Session, now_ns};
 use crate::suspicion;
 use cumux_device::{Begun, Channel, Outcome};
 use cumux_environment::steps::{self, Step};
+use cumux_link::recorder::Recorder;
 use cumux_wire::record::Op;
+use cumux_wire::recording::{Moment, Shape, moved};
 use std::time::Duration;
 
 /// Most bytes of text that are kept for a client that does not take it. The oldest are dropped.
@@ -148,8 +150,13 @@ impl Session {
 
     /// What was expected of it, in nanoseconds, if it is one of ours.
     fn one_retired(&self, inner: &mut Inner, index: u32, token: u64, device_ns: u64) -> Option<u64> {
+        let recorded = self.shared.recorder.is_some();
+        let alone = recorded && !inner.queues.streams.iter().any(|(other, stream)| *other != index && stream.in_flight > 0);
         let pending = inner.queues.streams.get_mut(&index).and_then(|stream| stream.finished(token))?;
         let estimate = pending.estimate;
+        if let Some(recorder) = &self.shared.recorder {
+            self.record_end(recorder, &pending.op, device_ns, alone);
+        }
         match &pending.op {
             Op::EventTime { event } => self.service.set_event_ns(*event, now_ns()),
             Op::Launch(launch) => {
@@ -161,6 +168,18 @@ impl Session {
             _ => inner.status.copies += 1,
         }
         Some(estimate)
+    }
+
+    /// Tells a recorder how long a piece of work took.
+    fn record_end(&self, recorder: &Recorder, op: &Op, ns: u64, alone: bool) {
+        let session = self.config.id;
+        let moment = match op {
+            Op::Launch(launch) => Some(Moment::Ran { session, shape: Shape::of(launch), ns, alone }),
+            op => moved(op).map(|(way, bytes)| Moment::Copied { session, way, bytes, ns }),
+        };
+        if let Some(moment) = moment {
+            recorder.put(&moment, now_ns());
+        }
     }
 
     /// Text of the client's kernels; kept until the client's ring has room, up to

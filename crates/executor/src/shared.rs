@@ -11,6 +11,7 @@ use crate::suspicion::Trials;
 use crate::workers::Workers;
 use cumux_device::{DeviceError, ImageHash};
 use cumux_keeper::client::{ClientError, Keeper};
+use cumux_link::recorder::Recorder;
 use cumux_ring::FileError;
 use cumux_ring::file::Constant;
 use cumux_ring::group::{GroupAccounts, GroupUse};
@@ -18,6 +19,7 @@ use cumux_ring::page::Answer;
 use cumux_scheduler::FairQueue;
 use cumux_wire::layout::DeviceIndex;
 use cumux_wire::message::{DeviceGrant, FromExecutor};
+use cumux_wire::recording::Fact;
 use cumux_wire::result;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -101,6 +103,8 @@ pub struct Shared {
     pub trials: Mutex<Trials>,
     /// For what is slow.
     pub workers: Workers,
+    /// Hears how long work took, where `cumux record` asks for that.
+    pub recorder: Option<Recorder>,
     outbox: Arc<Outbox>,
     pub mailboxes: Arc<Mailboxes>,
     /// Wake the lanes of the intake.
@@ -126,6 +130,7 @@ impl Shared {
             left: Mutex::default(),
             fair_queue: Mutex::default(),
             workers: Workers::default(),
+            recorder: Recorder::of_environment(|| Fact::Executor),
             outbox,
             mailboxes,
             bells: (0..lanes).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect::<Result<_, _>>()?,

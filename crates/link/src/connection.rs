@@ -120,6 +120,15 @@ impl Connection {
         }
     }
 
+    /// Sends one packet as it is.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing was sent then.
+    pub fn send_bytes(&self, bytes: &[u8]) -> Result<(), LinkError> {
+        rustix::io::retry_on_intr(|| rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL))?;
+        Ok(())
+    }
+
     /// Receives one message and its descriptors.
     ///
     /// # Errors

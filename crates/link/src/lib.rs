@@ -20,6 +20,7 @@ pub mod peer;
 pub mod process;
 pub mod pulse;
 pub mod reach;
+pub mod recorder;
 pub mod stamp;
 pub mod trust;
 pub mod waits;

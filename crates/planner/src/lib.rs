@@ -4,6 +4,7 @@
 //! - [`card`]: cards by their multiprocessors, clocks, bandwidth, cache and memory.
 //! - [`mig`]: which MIG instances a card can have beside each other.
 //! - [`profile`]: what is known of a program, as JSON with a version.
+//! - [`observe`]: profiles out of what a recorder hears of running programs.
 //! - [`work`]: a profile taken to a card, or to an instance of it.
 //! - [`simulate`]: a discrete-event simulation of programs on it.
 //! - [`mode`]: the ways of sharing, with what was measured of each.
@@ -20,6 +21,7 @@
 pub mod card;
 pub mod mig;
 pub mod mode;
+pub mod observe;
 pub mod plan;
 pub mod profile;
 pub mod simulate;

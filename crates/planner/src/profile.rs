@@ -46,6 +46,43 @@ pub struct Profile {
     pub requests: u64,
     /// The program's device memory over time, without the context's own. The last entry lasts.
     pub memory: Vec<MemoryAt>,
+    /// Where the host's time went, if that was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
+    /// What a reader must know of this recording: sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Where the host's time went.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Launches of all kernels.
+    pub launches: u64,
+    /// Time in the calls that launch.
+    pub launching_ns: u64,
+    /// Host time before a launch since its last call.
+    pub launch_gap: Duration,
+    /// How often it waited for the device.
+    pub waits: u64,
+    /// How long.
+    pub waiting_ns: u64,
+    /// Where it waited longest, the longest first.
+    pub waits_after: Vec<HostWait>,
+}
+
+/// A place where the host waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostWait {
+    /// The kernel that it launched last before, by its place in [`Profile::kernels`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<usize>,
+    /// How often.
+    pub count: u64,
+    /// How long together.
+    pub total_ns: u64,
 }
 
 /// About the recording.
@@ -285,6 +322,11 @@ fn check(profile: &Profile) -> Result<(), ProfileError> {
         if !is_time(copy.duration.mean_ns) || !is_time(copy.duration.p99_ns) {
             return wrong(format!("copy number {number} has a duration that is none: at most a day"));
         }
+    }
+    if let Some(host) = &profile.host
+        && (host.waits_after.iter().any(|wait| wait.after.is_some_and(|kernel| kernel >= profile.kernels.len())) || !is_time(host.launch_gap.mean_ns))
+    {
+        return wrong("\"host\" names a kernel that there is not, or a gap that is no time".to_owned());
     }
     let mut counted = 0;
     check_steps(profile, &profile.request, 1, 0, &mut counted)?;

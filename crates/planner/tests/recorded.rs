@@ -35,6 +35,8 @@ fn program(blocks: u32, threads: u32, ns: f64, batch: u64) -> Profile {
         copies: Vec::new(),
         request: vec![Step::Repeat { times: batch, steps: vec![Step::Launch { kernel: 0, stream: 0, gap_ns: 0 }] }, Step::Wait { stream: None, gap_ns: 0 }],
         requests: 1,
+        host: None,
+        notes: Vec::new(),
         memory: vec![MemoryAt { at_ns: 0, bytes: 64 << 20 }],
     }
 }

@@ -92,6 +92,12 @@ impl Permissions {
         self.0.containing(address).map(|(start, end, allowed)| range(start, end, *allowed))
     }
 
+    /// A range that has bytes from `start` up to `end`, which is not included.
+    #[must_use]
+    pub fn overlapping(&self, start: u64, end: u64) -> Option<AllowedRange> {
+        self.0.first_overlapping(start, end).and_then(|first| self.find(first.max(start)))
+    }
+
     /// Where `bytes` from `address` lie, all of which may be accessed in this way. The bytes may
     /// cross from one range into the next if both have the same shift.
     ///

@@ -5,6 +5,7 @@ use crate::core::{Core, Question, Wish};
 use crate::host::Host;
 use crate::session::Session;
 use crate::worker::Worker;
+use cumux_wire::facts::uuid_text;
 use cumux_wire::message::{CLIENTS_A_PACKET, ClientStatus, DeviceFacts, FromServer, ServedDevice, ServerStatus, ToExecutor};
 use cumux_wire::result;
 use std::time::Instant;
@@ -179,5 +180,5 @@ impl<H: Host> Core<H> {
 
 /// A device as a status tells it.
 fn card(facts: &DeviceFacts) -> ServedDevice {
-    ServedDevice { id: facts.id.clone(), name: facts.name.clone(), multiprocessors: facts.multiprocessors(), memory: facts.memory }
+    ServedDevice { id: facts.id.clone(), name: facts.name.clone(), multiprocessors: facts.multiprocessors(), memory: facts.memory, uuid: uuid_text(facts.uuid) }
 }

@@ -4,17 +4,17 @@
 //! A copy from private memory may return when the last band is staged; a copy to private memory
 //! returns when the bytes are there.
 
+use crate::array;
 use crate::bands::Side;
 use crate::connection::Connection;
 use crate::context;
 use crate::ffi::{Try, error, forward, get, list, put};
-use crate::log::unsupported;
 use crate::memory;
 use crate::process;
 use crate::stream::Stream;
 use crate::transfer::Transfer;
 use core::ffi::c_void;
-use cumux_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUmemcpyAttributes, CUmemorytype, CUstream};
+use cumux_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUcontext, CUdeviceptr, CUmemcpyAttributes, CUmemorytype, CUstream};
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::{CopyExtent, span};
 use std::sync::Arc;
@@ -154,6 +154,68 @@ pub unsafe fn cuMemcpyPeerAsync(
     forward!(flat((Claim::Device, target), (Claim::Device, source), bytes, stream, Wait::No))
 }
 
+// ---- arrays of one dimension
+
+/// One side of a flat copy.
+enum End {
+    /// An array, and a byte in it.
+    Array(CUarray, usize),
+    Memory(Claim, u64),
+}
+
+impl End {
+    fn side(&self, bytes: usize) -> Try<Side> {
+        match self {
+            End::Array(handle, offset) => array::find(*handle)?.line(*offset as u64, bytes as u64),
+            End::Memory(claim, address) => side(*claim, *address, 0, 0, CopyExtent { width: bytes as u64, height: 1, depth: 1 }),
+        }
+    }
+}
+
+unsafe fn flat_array(target: End, source: End, bytes: usize, stream: CUstream, wait: Wait) -> Try {
+    let session = process::enter()?;
+    let stream = context::stream(session, stream)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let extent = CopyExtent { width: bytes as u64, height: 1, depth: 1 };
+    let plan = Transfer { target: target.side(bytes)?, source: source.side(bytes)?, extent };
+    // SAFETY: the program vouches for its own memory.
+    unsafe { transfer(session, &stream, &plan, wait) }
+}
+
+fn host_end(pointer: *const c_void) -> End {
+    End::Memory(Claim::Host, address(pointer))
+}
+
+pub unsafe fn cuMemcpyHtoA_v2(target: CUarray, offset: usize, source: *const c_void, bytes: usize) -> Try {
+    forward!(flat_array(End::Array(target, offset), host_end(source), bytes, NULL, Wait::Done))
+}
+
+pub unsafe fn cuMemcpyHtoAAsync_v2(target: CUarray, offset: usize, source: *const c_void, bytes: usize, stream: CUstream) -> Try {
+    forward!(flat_array(End::Array(target, offset), host_end(source), bytes, stream, Wait::No))
+}
+
+pub unsafe fn cuMemcpyAtoH_v2(target: *mut c_void, source: CUarray, offset: usize, bytes: usize) -> Try {
+    forward!(flat_array(host_end(target), End::Array(source, offset), bytes, NULL, Wait::Done))
+}
+
+pub unsafe fn cuMemcpyAtoHAsync_v2(target: *mut c_void, source: CUarray, offset: usize, bytes: usize, stream: CUstream) -> Try {
+    forward!(flat_array(host_end(target), End::Array(source, offset), bytes, stream, Wait::No))
+}
+
+pub unsafe fn cuMemcpyDtoA_v2(target: CUarray, offset: usize, source: CUdeviceptr, bytes: usize) -> Try {
+    forward!(flat_array(End::Array(target, offset), End::Memory(Claim::Device, source), bytes, NULL, Wait::No))
+}
+
+pub unsafe fn cuMemcpyAtoD_v2(target: CUdeviceptr, source: CUarray, offset: usize, bytes: usize) -> Try {
+    forward!(flat_array(End::Memory(Claim::Device, target), End::Array(source, offset), bytes, NULL, Wait::No))
+}
+
+pub unsafe fn cuMemcpyAtoA_v2(target: CUarray, target_offset: usize, source: CUarray, source_offset: usize, bytes: usize) -> Try {
+    forward!(flat_array(End::Array(target, target_offset), End::Array(source, source_offset), bytes, NULL, Wait::No))
+}
+
 // ---- rectangles and boxes
 
 /// One side of a two- or three-dimensional copy as the structures have it.
@@ -161,6 +223,7 @@ struct Corner {
     kind: CUmemorytype,
     host: u64,
     device: u64,
+    array: CUarray,
     x: usize,
     y: usize,
     z: usize,
@@ -174,7 +237,7 @@ impl Corner {
             CUmemorytype::CU_MEMORYTYPE_HOST => (Claim::Host, self.host),
             CUmemorytype::CU_MEMORYTYPE_DEVICE => (Claim::Device, self.device),
             CUmemorytype::CU_MEMORYTYPE_UNIFIED => (Claim::Unified, self.device),
-            CUmemorytype::CU_MEMORYTYPE_ARRAY => return Err(unsupported("copies from or to arrays")),
+            CUmemorytype::CU_MEMORYTYPE_ARRAY => return array::find(self.array)?.side([self.x as u64, self.y as u64, self.z as u64], extent),
             _ => return Err(error::INVALID_VALUE),
         };
         let (x, y, z, pitch, height) = (self.x as u64, self.y as u64, self.z as u64, self.pitch as u64, self.height as u64);
@@ -206,6 +269,7 @@ pub(crate) fn plan(copy: &CUDA_MEMCPY3D) -> Try<Transfer> {
         kind: copy.srcMemoryType,
         host: address(copy.srcHost),
         device: copy.srcDevice,
+        array: copy.srcArray,
         x: copy.srcXInBytes,
         y: copy.srcY,
         z: copy.srcZ,
@@ -216,6 +280,7 @@ pub(crate) fn plan(copy: &CUDA_MEMCPY3D) -> Try<Transfer> {
         kind: copy.dstMemoryType,
         host: address(copy.dstHost),
         device: copy.dstDevice,
+        array: copy.dstArray,
         x: copy.dstXInBytes,
         y: copy.dstY,
         z: copy.dstZ,

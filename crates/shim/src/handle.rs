@@ -19,6 +19,7 @@ const REST: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
+    MipmappedArray = 0,
     Context = 1,
     Stream = 2,
     Event = 3,
@@ -33,6 +34,7 @@ pub enum Kind {
     UserObject = 12,
     Memory = 13,
     Link = 14,
+    Array = 15,
 }
 
 impl Kind {

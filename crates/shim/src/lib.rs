@@ -31,6 +31,7 @@
 #![allow(clippy::missing_safety_doc)] // The contract of an exported function is the CUDA manual's.
 #![allow(non_snake_case)] // Implementations bear the driver's names.
 
+mod array;
 mod bands;
 pub mod border;
 mod callback;
@@ -80,5 +81,6 @@ mod stream;
 mod stream_value;
 mod sync;
 mod tensor;
+mod texture;
 mod transfer;
 mod vmm;

@@ -142,6 +142,7 @@ impl Module {
         let sent = if session.window.write(at, image) { describe(session, device, number, at, image_bytes) } else { Err(error::UNKNOWN.into()) };
         session.window.return_piece(at);
         let info = sent?;
+        session.recording.loaded(number, info.functions.iter());
         let by_name = info.functions.iter().enumerate().filter_map(|(index, function)| Some((function.name.clone(), u32::try_from(index).ok()?))).collect();
         let functions = info.functions.into_iter().map(|info| Entry { info: Arc::new(info), made: OnceLock::new() }).collect();
         let globals = info.globals.into_iter().map(|global| (global.name.clone(), global)).collect();

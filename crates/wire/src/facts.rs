@@ -24,6 +24,13 @@ pub struct DeviceFacts {
     pub capabilities: Capabilities,
 }
 
+/// `GPU-` and the five groups of a UUID.
+#[must_use]
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
 /// What a device can do, and what it needs of those who use it. Each field is a question of its
 /// own: nobody concludes one from another, or from the device's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +53,10 @@ pub struct Capabilities {
     /// program runs has to be PTX.
     #[serde(default)]
     pub runs_ptx_alone: bool,
+    /// The device executes texture and surface instructions on what objects say in the client's own
+    /// memory ([`crate::texture`]): arrays are memory like any other there.
+    #[serde(default)]
+    pub has_textures: bool,
     /// Why no other process can use the device while one has it, and what to do about it; `None`
     /// where another one can.
     #[serde(default)]
@@ -66,6 +77,7 @@ impl Capabilities {
             pins_windows: sum.pins_windows || next.pins_windows,
             needs_cores: sum.needs_cores || next.needs_cores,
             runs_ptx_alone: sum.runs_ptx_alone || next.runs_ptx_alone,
+            has_textures: sum.has_textures && next.has_textures,
             exclusive: match (sum.exclusive, next.exclusive.clone()) {
                 (Some(sum), Some(next)) => Some(format!("{sum}; {next}")),
                 (sum, next) => sum.or(next),

@@ -14,8 +14,10 @@ pub mod limits;
 pub mod message;
 pub mod module;
 pub mod record;
+pub mod recording;
 pub mod share;
 pub mod text;
+pub mod texture;
 
 /// Version of everything in this crate. Raised with every change of a layout or a message.
 pub const VERSION: u32 = 8;

@@ -477,6 +477,9 @@ pub struct ServedDevice {
     pub multiprocessors: u32,
     /// Bytes of memory that it has.
     pub memory: u64,
+    /// Its UUID, as NVIDIA writes it (`GPU-…`); empty where the server is of an older version.
+    #[serde(default)]
+    pub uuid: String,
 }
 
 /// What a group uses at a server.

@@ -49,7 +49,7 @@ const PTX_ROLES: [(&str, Fate); 9] = [
 ];
 
 /// Where the programs are built, below the checkout.
-const PROGRAMS: &str = ".build/examples";
+pub const PROGRAMS: &str = ".build/examples";
 /// The small host program of the PTX examples.
 const PTX_HOST: &str = "ptx_host";
 
@@ -90,7 +90,7 @@ fn cuda(folder: &Path, note: Option<String>) -> Cast {
 
 /// Runs a task of the developer's tools. The outer error ends the demo (a signal asked for that);
 /// the inner one says why the task failed.
-fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<anyhow::Result<()>> {
+pub fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<anyhow::Result<()>> {
     if let Some(why) = cannot_write(root) {
         return Ok(Err(why));
     }

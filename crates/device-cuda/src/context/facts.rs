@@ -28,6 +28,7 @@ pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
             pins_windows: true,
             needs_cores: false,
             runs_ptx_alone: false,
+            has_textures: false,
             exclusive: remedy::exclusive_card(ordinal, device.compute_mode()),
         },
     }

@@ -13,7 +13,7 @@ use crate::simd::ops::round::RN;
 
 /// The new value of a memory cell, given the old one and the operands.
 #[inline(always)]
-fn combine(how: AtomicHow, bytes: u8, old: u64, a: u64, b: u64) -> u64 {
+pub(super) fn combine(how: AtomicHow, bytes: u8, old: u64, a: u64, b: u64) -> u64 {
     let wide = bytes == 8;
     let signed = |x: u64| if wide { x as i64 } else { i64::from(x as u32 as i32) };
     let cut = |x: u64| if wide { x } else { x & u64::from(u32::MAX) };

@@ -160,6 +160,11 @@ pub enum FaultKind {
     LocalOutOfBounds,
     /// An access outside the kernel's parameters.
     ParamOutOfBounds,
+    /// An access outside a surface, by an instruction that traps there.
+    SurfaceOutOfBounds,
+    /// The handle is no texture or surface object, or one of another geometry than the
+    /// instruction's.
+    BadTexture,
     /// The address is no multiple of the access's size.
     Misaligned,
     /// `trap`.
@@ -185,6 +190,7 @@ impl FaultKind {
     fn headline(self) -> Option<&'static str> {
         match self {
             FaultKind::Global(_) | FaultKind::SharedOutOfBounds | FaultKind::LocalOutOfBounds | FaultKind::ParamOutOfBounds => Some("illegal address"),
+            FaultKind::SurfaceOutOfBounds | FaultKind::BadTexture => Some("illegal address"),
             FaultKind::Misaligned => Some("misaligned address"),
             _ => None,
         }
@@ -200,6 +206,8 @@ impl FaultKind {
             FaultKind::SharedOutOfBounds => "access outside the block's shared memory",
             FaultKind::LocalOutOfBounds => "access outside the thread's local memory",
             FaultKind::ParamOutOfBounds => "access outside the parameters",
+            FaultKind::SurfaceOutOfBounds => "access outside a surface",
+            FaultKind::BadTexture => "no texture or surface object of this geometry",
             FaultKind::Misaligned => "address that is no multiple of the access",
             FaultKind::Trap => "trap",
             FaultKind::Breakpoint => "breakpoint",

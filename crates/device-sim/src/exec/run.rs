@@ -10,7 +10,7 @@ use super::barrier::Barrier;
 use super::fault::{LaneFault, for_each_lane};
 use super::interface::{BlockCoordinates, FaultKind, GlobalMemory, Launch, Services};
 use super::warp::{FORCED, Fragment, FragmentState, NO_FRAME, STEPS_BEFORE_YIELD, Warp};
-use super::{atomic, intrinsic, mbarrier, special, sync};
+use super::{atomic, copy, intrinsic, matrix, mbarrier, special, sync, texture};
 use crate::program::code::{BarrierKind, Op, Order, PredicateHow, PredicateOp, Space};
 use crate::program::{LinkedProgram, window};
 use crate::simd::lanes::{NO_SLOT, PerLane, PerLane32, PerLane64, WarpRegisters};
@@ -418,6 +418,22 @@ impl Warp {
                         stop!(BurstEnd::Yield);
                     }
                     Op::Mbarrier(op) => checked!(mbarrier::perform(&mut registers, op, active, &mut near)),
+                    Op::Matrix(op) => {
+                        if active != alive && !forced {
+                            if active != here {
+                                return Ok(split_guarded_wait(fragment, pc, here, active, 0));
+                            }
+                            stop!(BurstEnd::AwaitLanes { ready: 0 });
+                        }
+                        checked!(matrix::perform(&mut registers, op, active, &mut near, *memory));
+                        if forced {
+                            fragment.waits = 0;
+                            pc += 1;
+                            stop!(BurstEnd::Again);
+                        }
+                    }
+                    Op::Copy(op) => checked!(copy::perform(&registers, op, active, &mut near, *memory)),
+                    Op::Texture(op) => checked!(texture::perform(&mut registers, op, active, &mut near, *memory)),
                     Op::BranchTable { index, table } => {
                         let targets = &program.tables[*table as usize];
                         let index = *registers.get32(*index);

@@ -223,6 +223,14 @@ impl<'a> Lowerer<'a> {
                 }
                 (Class::Predicate, _) => reject("a predicate cannot be an operand here"),
             },
+            Operand::Sum { register, offset } => {
+                let a = self.lower_source32(&Operand::Reg(*register), ty)?;
+                let (d, b) = (self.new_temporary32(), self.intern_constant32(*offset as u32));
+                // A register of 16 bits has zeros above them.
+                let f = if ty.bits() <= 16 { alu::op2::<ops::integer::Add<u16>>() } else { alu::op2::<ops::integer::Add<u32>>() };
+                self.emit_always(Op::Alu(Alu { d, a, b, ..Alu::new(f) }));
+                Ok(d)
+            }
             Operand::Imm(imm) => {
                 let bits = imm.bits(ty) as u32;
                 // Literals of narrow types are zero-extended, as registers are.
@@ -279,6 +287,12 @@ impl<'a> Lowerer<'a> {
                 (Class::Wide | Class::Double, slot) => Ok(slot),
                 _ => reject(format!("register {} is too narrow here", self.tree.register(*register).name)),
             },
+            Operand::Sum { register, offset } => {
+                let a = self.lower_source64(&Operand::Reg(*register), ty)?;
+                let (d, b) = (self.new_temporary64(), self.intern_constant64(*offset as u64));
+                self.emit_always(Op::Alu(Alu { d, a, b, ..Alu::new(alu::op2::<ops::integer::Add<u64>>()) }));
+                Ok(d)
+            }
             Operand::Imm(imm) => Ok(self.intern_constant64(imm.bits(ty))),
             Operand::Special(special) => {
                 let (what, _) = special_of(*special)?;

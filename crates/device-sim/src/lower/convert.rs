@@ -10,12 +10,14 @@ use crate::program::window;
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::RegisterSlot;
 use crate::simd::ops::convert::{
-    ConversionSpec, Cut, FromInt, Integral, NumberKind, PACK_BRAIN, PACK_MODE, PACK_RELU, PackTwo, Resize, ToInt, described_conversion,
+    ConversionSpec, Cut, FromInt, Integral, NumberKind, PACK_BRAIN, PACK_MODE, PACK_RELU, PACK_SATFINITE, PACK_SIGNED, PackIntegers, PackTwo, Resize, ToInt,
+    described_conversion,
 };
 use crate::simd::ops::half::{B, H};
+use crate::simd::ops::narrow::Narrow;
 use crate::simd::ops::round::{RM, RN, RNA, RP, RZ};
-use crate::simd::ops::{bits, integer};
-use cumux_ptx::ast::{Instruction, Opcode as O, Operand, Rounding, ScalarType as T, StateSpace, SymbolRef, Word};
+use crate::simd::ops::{bits, integer, narrow};
+use cumux_ptx::ast::{Instruction, Modifier, Opcode as O, Operand, Rounding, ScalarType as T, StateSpace, SymbolRef, Word};
 
 /// The number of a type in conversions.
 fn kind_of(ty: T) -> Lowered<NumberKind> {
@@ -109,10 +111,22 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         return lower_cvta(lowerer, i);
     }
     let (Some(to), Some(from)) = (i.ty(0), i.ty(1)) else { return reject("two types are needed") };
+    if i.has(Word::Pack) {
+        return lower_integer_pack(lowerer, i, to, from);
+    }
     if matches!(to, T::F16x2 | T::Bf16x2) && from == T::F32 {
         return lower_pack(lowerer, i, to);
     }
-    let [d, a] = exact_operands::<2>(i)?;
+    if let (Some(format), _) | (_, Some(format)) = (narrow_of(to), narrow_of(from)) {
+        return lower_narrow(lowerer, i, to, from, format);
+    }
+    if to == T::Ue8m0x2 || from == T::Ue8m0x2 {
+        return lower_powers(lowerer, i, to, from);
+    }
+    let [d, a] = i.operands.as_slice() else { return Err(Trouble::Refused) };
+    if to == T::Tf32 || i.has(Word::Satfinite) {
+        return lower_limited(lowerer, i, to, from, d, a);
+    }
     let (f, x) = select_conversion(i, to, from)?;
     let source = lowerer.lower_source(a, from)?;
     let target = match d {
@@ -150,7 +164,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 
 /// The function of a conversion, and its immediate.
 fn select_conversion(i: &Instruction, to: T, from: T) -> Lowered<(AluFunction, u16)> {
-    if i.has(Word::Satfinite) || i.has(Word::Scaled) {
+    if i.has(Word::Scaled) {
         return Err(Trouble::Refused);
     }
     let mode = if i.rounding() == Some(Rounding::Rna) { RNA } else { rounding_mode(i)? };
@@ -164,14 +178,121 @@ fn select_conversion(i: &Instruction, to: T, from: T) -> Lowered<(AluFunction, u
 
 /// `cvt` of two values into one register.
 fn lower_pack(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T) -> Lowered {
-    let [d, a, b] = exact_operands::<3>(i)?;
-    if i.has(Word::Satfinite) {
-        return Err(Trouble::Refused);
-    }
-    let x = if to == T::Bf16x2 { PACK_BRAIN } else { 0 } | if i.has(Word::Relu) { PACK_RELU } else { 0 } | u16::from(rounding_mode(i)?) << PACK_MODE;
+    let [d, a, b] = i.operands.as_slice() else { return Err(Trouble::Refused) };
+    let x = pack_immediate(i, to == T::Bf16x2)?;
     let (a, b) = (lowerer.lower_source32(a, T::F32)?, lowerer.lower_source32(b, T::F32)?);
     let d = lowerer.lower_target32(d)?;
     lowerer.emit_alu(Alu { d, a, b, c: a, x, ..Alu::new(alu::rare3x::<PackTwo>()) });
+    Ok(())
+}
+
+/// The immediate of [`PackTwo`].
+fn pack_immediate(i: &Instruction, brain: bool) -> Lowered<u16> {
+    let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
+    let flags = flag(brain, PACK_BRAIN) | flag(i.has(Word::Relu), PACK_RELU) | flag(i.has(Word::Satfinite), PACK_SATFINITE);
+    Ok(flags | u16::from(rounding_mode(i)?) << PACK_MODE)
+}
+
+/// `cvt` of a single to `.tf32`, or with `.satfinite` to a half or a bfloat16.
+fn lower_limited(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T, from: T, d: &Operand, a: &Operand) -> Lowered {
+    if from != T::F32 || i.has(Word::Ftz) || i.has(Word::Sat) {
+        return Err(Trouble::Refused);
+    }
+    let flag = |word, flag: u16| if i.has(word) { flag } else { 0 };
+    let (f, x) = match to {
+        T::Tf32 => {
+            let mode = match i.rounding() {
+                Some(Rounding::Rn) => RN,
+                Some(Rounding::Rz) => RZ,
+                Some(Rounding::Rna) => RNA,
+                _ => return Err(Trouble::Refused),
+            };
+            (alu::rare3x::<narrow::Rounding19>(), u16::from(mode) | flag(Word::Relu, narrow::RELU) | flag(Word::Satfinite, narrow::SATFINITE))
+        }
+        T::F16 | T::Bf16 => (alu::rare3x::<PackTwo>(), pack_immediate(i, to == T::Bf16)?),
+        _ => return Err(Trouble::Refused),
+    };
+    let (a, zero) = (lowerer.lower_source32(a, T::F32)?, lowerer.intern_constant32(0));
+    let d = lowerer.lower_target32(d)?;
+    // The second source of a pack becomes the low half.
+    let (a, b) = if to == T::Tf32 { (a, zero) } else { (zero, a) };
+    lowerer.emit_alu(Alu { d, a, b, c: zero, x, ..Alu::new(f) });
+    Ok(())
+}
+
+/// The format of which a type has two.
+fn narrow_of(ty: T) -> Option<Narrow> {
+    Some(match ty {
+        T::E4m3x2 => Narrow::E4m3,
+        T::E5m2x2 => Narrow::E5m2,
+        T::E3m2x2 => Narrow::E3m2,
+        T::E2m3x2 => Narrow::E2m3,
+        T::E2m1x2 => Narrow::E2m1,
+        _ => return None,
+    })
+}
+
+/// `cvt` between two numbers of a narrow format, and two singles or two halves.
+fn lower_narrow(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T, from: T, format: Narrow) -> Lowered {
+    let known = |m: &Modifier| matches!(m, Modifier::Type(_) | Modifier::Round(Rounding::Rn) | Modifier::Word(Word::Relu | Word::Satfinite));
+    if !i.modifiers.iter().all(known) || i.rounding() != Some(Rounding::Rn) || narrow_of(from).is_none() != i.has(Word::Satfinite) {
+        return Err(Trouble::Refused);
+    }
+    let relu = if i.has(Word::Relu) { narrow::RELU } else { 0 };
+    let (f, x, d, a, b) = match (from, i.operands.as_slice()) {
+        (T::F32, [d, a, b]) => (alu::rare3x::<narrow::Narrowing>(), 0, d, a, b),
+        (T::F16x2, [d, a]) => (alu::rare3x::<narrow::Narrowing>(), narrow::OF_HALVES, d, a, a),
+        (_, [d, a]) if to == T::F16x2 => (alu::rare3x::<narrow::Widening>(), 0, d, a, a),
+        _ => return Err(Trouble::Refused),
+    };
+    let (a, b) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?);
+    let d = lowerer.lower_target32(d)?;
+    lowerer.emit_alu(Alu { d, a, b, c: a, x: x | relu | narrow::format_code(format), ..Alu::new(f) });
+    Ok(())
+}
+
+/// `cvt` between two exponents of powers of two, and two singles or two bfloat16.
+fn lower_powers(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T, from: T) -> Lowered {
+    let known = |m: &Modifier| matches!(m, Modifier::Type(_) | Modifier::Round(_) | Modifier::Word(Word::Satfinite));
+    let (f, x, d, a, b) = match (to, from, i.rounding(), i.operands.as_slice()) {
+        (T::Ue8m0x2, T::F32, Some(mode @ (Rounding::Rz | Rounding::Rp)), [d, a, b]) => {
+            let up = if mode == Rounding::Rp { narrow::UP } else { 0 };
+            let limited = if i.has(Word::Satfinite) { narrow::LIMITED } else { 0 };
+            (alu::rare3x::<narrow::Powers>(), up | limited, d, a, b)
+        }
+        (T::Bf16x2, T::Ue8m0x2, Some(Rounding::Rn), [d, a]) if !i.has(Word::Satfinite) => (alu::rare3x::<narrow::PowersToBrain>(), 0, d, a, a),
+        _ => return Err(Trouble::Refused),
+    };
+    if !i.modifiers.iter().all(known) {
+        return Err(Trouble::Refused);
+    }
+    let (a, b) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?);
+    let d = lowerer.lower_target32(d)?;
+    lowerer.emit_alu(Alu { d, a, b, c: a, x, ..Alu::new(f) });
+    Ok(())
+}
+
+/// `cvt.pack`: two integers, saturated, and the low bits of a third source above them.
+fn lower_integer_pack(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T, from: T) -> Lowered {
+    let (d, a, b, c) = match i.operands.as_slice() {
+        [d, a, b] => (d, a, b, None),
+        [d, a, b, c] => (d, a, b, Some(c)),
+        _ => return Err(Trouble::Refused),
+    };
+    // Results of 16 bits fill the register; narrower ones leave room.
+    let whole = matches!(to, T::U16 | T::S16) && c.is_none();
+    let part = matches!(to, T::U8 | T::S8 | T::U4 | T::S4 | T::U2 | T::S2) && c.is_some() && i.ty(2) == Some(T::B32);
+    if !(whole || part) || from != T::S32 || !i.has(Word::Sat) {
+        return Err(Trouble::Refused);
+    }
+    let (a, b) = (lowerer.lower_source32(a, from)?, lowerer.lower_source32(b, from)?);
+    let c = match c {
+        Some(c) => lowerer.lower_source32(c, T::B32)?,
+        None => lowerer.intern_constant32(0),
+    };
+    let d = lowerer.lower_target32(d)?;
+    let x = to.bits() as u16 | if to.is_signed() { PACK_SIGNED } else { 0 };
+    lowerer.emit_alu(Alu { d, a, b, c, x, ..Alu::new(alu::rare3x::<PackIntegers>()) });
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::{NO_SLOT, RegisterSlot};
 use crate::simd::ops::float::{self, *};
 use crate::simd::ops::half::{AddH, B, FmaH, H, MulH, SubH, Two};
-use crate::simd::ops::integer;
 use crate::simd::ops::round::{RM, RN, RP, RZ};
+use crate::simd::ops::{bits, integer};
 use crate::simd::processor;
 use cumux_ptx::ast::{Instruction, Opcode as O, Operand, Rounding, ScalarType as T, Word};
 
@@ -67,7 +67,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         T::F64 => (select_double(i)?, 0),
         T::F16 | T::Bf16 | T::F16x2 | T::Bf16x2 => select_half(i, ty)?,
         T::B32 if i.opcode == O::Copysign => (alu::op2::<CopySign32>(), 0),
-        T::F32x2 => return Err(Trouble::Refused),
+        T::F32x2 => return lower_two_singles(lowerer, i),
         _ => return reject(format!("{} is not for this type", i.mnemonic())),
     };
     if i.opcode == O::Testp {
@@ -103,6 +103,33 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let (a, b, c) = (at(0), at(1), at(2));
     let d = lowerer.lower_target(&i.operands[0], ty)?;
     lowerer.emit_alu(Alu { d, a, b, c, x, ..Alu::new(f) });
+    Ok(())
+}
+
+/// `add`, `sub`, `mul` and `fma` of two singles in one register: the low ones, then the high ones.
+fn lower_two_singles(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    if !matches!(i.opcode, O::Add | O::Sub | O::Mul | O::Fma) || i.operands.len() != source_count(i.opcode) {
+        return Err(Trouble::Refused);
+    }
+    let (f, x) = select_single(i)?;
+    let sources = i.operands[1..].iter().map(|operand| lowerer.lower_source64(operand, T::B64)).collect::<Lowered<Vec<_>>>()?;
+    let mut halves = [NO_SLOT; 2];
+    for (n, d) in halves.iter_mut().enumerate() {
+        let number = lowerer.intern_constant32(n as u32);
+        let parts: Vec<RegisterSlot> = sources
+            .iter()
+            .map(|a| {
+                let d = lowerer.new_temporary32();
+                lowerer.emit_always(Op::Alu(Alu { d, a: *a, b: number, ..Alu::new(alu::op2::<bits::Part32>()) }));
+                d
+            })
+            .collect();
+        *d = lowerer.new_temporary32();
+        let at = |n: usize| parts.get(n).copied().unwrap_or(parts[0]);
+        lowerer.emit_always(Op::Alu(Alu { d: *d, a: at(0), b: at(1), c: at(2), x, ..Alu::new(f) }));
+    }
+    let d = lowerer.lower_target64(&i.operands[0])?;
+    lowerer.emit_alu(Alu { d, a: halves[0], b: halves[1], ..Alu::new(alu::op2::<bits::Join32>()) });
     Ok(())
 }
 

@@ -2,13 +2,18 @@
 
 use super::body::{Lowerer, refuse_other_modifiers};
 use super::error::{Lowered, Trouble};
-use super::{arithmetic, compare, control, convert, floating, memory, video, warp};
+use super::{arithmetic, compare, control, convert, copy, floating, matrix, memory, texture, video, warp};
 use cumux_ptx::ast::{Instruction, Opcode as O};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let float = i.types().next().is_some_and(|ty| ty.is_float());
-    if !matches!(i.opcode, O::Prefetch | O::Prefetchu | O::Fence | O::Griddepcontrol | O::Setmaxnreg | O::Elect | O::Mbarrier) {
-        refuse_other_modifiers(i)?;
+    match i.opcode {
+        O::Prefetch | O::Prefetchu | O::Fence | O::Griddepcontrol | O::Setmaxnreg | O::Elect | O::Mbarrier => {}
+        // These look at all their modifiers themselves.
+        O::Mma | O::Wmma | O::Ldmatrix | O::Stmatrix | O::Movmatrix => return matrix::lower(lowerer, i),
+        O::Cp => return copy::lower(lowerer, i),
+        O::Tex | O::Tld4 | O::Txq | O::Suld | O::Sust | O::Sured | O::Suq => return texture::lower(lowerer, i),
+        _ => refuse_other_modifiers(i)?,
     }
     match i.opcode {
         O::Add | O::Sub | O::Mul | O::Mad | O::Fma | O::Div | O::Min | O::Max | O::Abs | O::Neg if float => floating::lower(lowerer, i),
@@ -18,7 +23,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Cvt | O::Cvta => convert::lower(lowerer, i),
         O::Mov => convert::lower_mov(lowerer, i),
         O::Ld | O::Ldu | O::St | O::Atom | O::Red | O::Isspacep | O::Mbarrier => memory::lower(lowerer, i),
-        O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority | O::Fence | O::Membar | O::Createpolicy | O::Cp => memory::lower(lowerer, i),
+        O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority | O::Fence | O::Membar | O::Createpolicy => memory::lower(lowerer, i),
         O::Bra | O::Brx | O::Call | O::Ret | O::Exit | O::Trap | O::Brkpt => control::lower(lowerer, i),
         O::Nanosleep | O::Pmevent | O::Griddepcontrol | O::Setmaxnreg => control::lower(lowerer, i),
         O::Bar | O::Barrier | O::Vote | O::Shfl | O::Match | O::Redux | O::Activemask | O::Elect => warp::lower(lowerer, i),

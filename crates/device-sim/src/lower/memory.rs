@@ -69,7 +69,7 @@ fn space_of(lowerer: &Lowerer<'_>, space: Option<StateSpace>) -> Space {
 }
 
 /// The space, register and offset of an address operand.
-fn lower_address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Operand) -> Lowered<(Space, Base, i64)> {
+pub(super) fn lower_address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Operand) -> Lowered<(Space, Base, i64)> {
     let (base, offset) = match operand {
         Operand::Address { base, offset } => (*base, *offset),
         Operand::Symbol { symbol, offset } => (AddressBase::Symbol(*symbol), *offset),
@@ -126,7 +126,7 @@ fn memory_order(i: &Instruction) -> Order {
 }
 
 /// The operands of a vector, or the single operand.
-fn elements(operand: &Operand) -> &[Operand] {
+pub(super) fn elements(operand: &Operand) -> &[Operand] {
     match operand {
         Operand::Vector(parts) => parts,
         one => std::slice::from_ref(one),
@@ -213,7 +213,7 @@ fn lower_store(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 }
 
 /// The operation of an atomic.
-fn select_atomic(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
+pub(super) fn select_atomic(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
     use AtomicHow as A;
     Ok(match (op, ty) {
         (ReduceOp::Add, T::F32) => A::AddF32 { flush: false },
@@ -250,13 +250,18 @@ fn select_atomic(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
 fn lower_atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
     let Some(op) = i.reduce() else { return reject("an operation is needed") };
-    if i.vector() > 1 || i.has(Word::Async) || ty.bits() > 64 || ty.bits() < 16 {
+    if i.has(Word::Async) || ty.bits() > 64 || ty.bits() < 16 {
         return Err(Trouble::Refused);
     }
     let returns = i.opcode == O::Atom;
     let operands = if returns { i.operands.get(1..) } else { Some(&i.operands[..]) };
     let Some([place, a, rest @ ..]) = operands else { return reject("operands are missing") };
     let (space, base, offset) = lower_address(lowerer, i.space(), place)?;
+    if i.vector() > 1 {
+        let how = select_atomic(op, ty)?;
+        let d = i.operands.first().filter(|_| returns);
+        return lower_vector_atomic(lowerer, ty, AtomicOp { space, base, offset, bytes: ty.bytes() as u8, how, d: NO_SLOT, a: NO_SLOT, b: NO_SLOT }, d, a);
+    }
     let d = match i.operands.first() {
         Some(Operand::Sink) => NO_SLOT,
         Some(d) if returns => lowerer.lower_target(d, ty)?,
@@ -270,6 +275,30 @@ fn lower_atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     };
     let how = select_atomic(op, ty)?;
     lowerer.emit(Op::Atomic(Box::new(AtomicOp { space, base, offset, bytes: ty.bytes() as u8, how, d, a, b })));
+    Ok(())
+}
+
+/// An atomic of several elements, each of which is atomic by itself.
+fn lower_vector_atomic(lowerer: &mut Lowerer<'_>, ty: T, one: AtomicOp, d: Option<&Operand>, a: &Operand) -> Lowered {
+    // Old values may go to registers from which later elements are read.
+    let mut sources = Vec::new();
+    for part in elements(a) {
+        let (from, to) = (lowerer.lower_source32(part, ty)?, lowerer.new_temporary32());
+        super::convert::move_slot(lowerer, to, from, false);
+        sources.push(to);
+    }
+    let targets = d.map(elements);
+    if ty.bits() > 32 || targets.is_some_and(|targets| targets.len() != sources.len()) {
+        return Err(Trouble::Refused);
+    }
+    for (n, a) in sources.into_iter().enumerate() {
+        let d = match targets.map(|targets| &targets[n]) {
+            None | Some(Operand::Sink) => NO_SLOT,
+            Some(part) => lowerer.lower_target32(part)?,
+        };
+        let offset = one.offset.wrapping_add(n as i64 * i64::from(one.bytes));
+        lowerer.emit(Op::Atomic(Box::new(AtomicOp { offset, a, d, ..one.clone() })));
+    }
     Ok(())
 }
 
@@ -288,10 +317,15 @@ fn lower_mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         MbarrierKind::Init
     } else if has("inval") {
         MbarrierKind::Invalidate
-    } else if has("expect_tx") || has("complete_tx") {
-        return Err(Trouble::Refused);
     } else if has("arrive_drop") {
+        if has("expect_tx") {
+            return Err(Trouble::Refused);
+        }
         MbarrierKind::ArriveDrop
+    } else if has("expect_tx") {
+        if has("arrive") { MbarrierKind::ArriveExpect } else { MbarrierKind::Expect }
+    } else if has("complete_tx") {
+        MbarrierKind::Complete
     } else if has("arrive") {
         MbarrierKind::Arrive
     } else if has("pending_count") {
@@ -312,13 +346,13 @@ fn lower_mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             lowerer.emit(Op::Mbarrier(Box::new(op)));
             return Ok(());
         }
-        MbarrierKind::Init | MbarrierKind::Invalidate => {
+        MbarrierKind::Init | MbarrierKind::Invalidate | MbarrierKind::Expect | MbarrierKind::Complete => {
             if let Some(count) = operands.get(1) {
                 op.a = lowerer.lower_source32(count, T::U32)?;
             }
             operands.first()
         }
-        MbarrierKind::Arrive | MbarrierKind::ArriveDrop => {
+        MbarrierKind::Arrive | MbarrierKind::ArriveDrop | MbarrierKind::ArriveExpect => {
             if let Some(d @ Operand::Reg(_)) = operands.first() {
                 op.d = lowerer.lower_target64(d)?;
             }

@@ -7,13 +7,16 @@ mod compare;
 mod contract;
 mod control;
 mod convert;
+mod copy;
 mod error;
 mod floating;
 mod instruction;
+mod matrix;
 mod memory;
 mod module;
 mod plan;
 mod registers;
+mod texture;
 mod video;
 mod warp;
 

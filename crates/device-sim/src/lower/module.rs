@@ -78,6 +78,7 @@ fn is_repeatable(instruction: &Instruction) -> bool {
     let near = space.is_some_and(|space| space.is_shared() || matches!(space, StateSpace::Local) || space.is_param());
     match instruction.opcode {
         Opcode::Atom | Opcode::Red => near,
+        Opcode::Sured => false,
         Opcode::Ld | Opcode::St => near || matches!(instruction.order(), None | Some(MemoryOrder::Weak)),
         Opcode::Fence | Opcode::Membar => !matches!(instruction.modifiers.first(), Some(Modifier::Scope(cumux_ptx::ast::Scope::Sys))),
         _ => true,

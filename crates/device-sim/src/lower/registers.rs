@@ -54,7 +54,7 @@ const MOST_BITS: usize = 1 << 29;
 /// Calls `found` with each register of an operand.
 pub(super) fn visit_registers(operand: &Operand, found: &mut impl FnMut(RegId)) {
     match operand {
-        Operand::Reg(register) | Operand::NotReg(register) | Operand::Selected { register, .. } => found(*register),
+        Operand::Reg(register) | Operand::NotReg(register) | Operand::Selected { register, .. } | Operand::Sum { register, .. } => found(*register),
         Operand::Address { base: AddressBase::Reg(register), .. } => found(*register),
         Operand::Vector(parts) | Operand::Bracket(parts) => parts.iter().for_each(|part| visit_registers(part, found)),
         Operand::Pair(pair) => {

@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 
 use cumux_ranges::{AllowError, AllowedRange};
 
+use cumux_wire::layout::in_arena;
+
+use super::maps::GRANULE;
 use crate::exec::interface::{Access, MemoryFault};
 
 /// Freed ranges that are remembered.
@@ -59,6 +62,25 @@ impl Permissions {
             None if self.freed.iter().any(|(start, end)| (*start..*end).contains(&address)) => Err(MemoryFault::Freed),
             None => Err(MemoryFault::OutOfBounds),
         }
+    }
+
+    /// The bytes of an access, if each granule of device memory that it touches has bytes of a range
+    /// that allows it: what a card checks, which has pages of this size. Extents are granules, are
+    /// one client's alone, and are mapped whole as long as a range lies in them.
+    pub(crate) fn look_up_rounded(&self, address: u64, bytes: u64, access: Access) -> Option<AllowedRange> {
+        let end = address.checked_add(bytes)?;
+        if !in_arena(address) || !in_arena(end) {
+            return None;
+        }
+        let mut granule = address / GRANULE * GRANULE;
+        while granule < end {
+            let range = self.ranges.overlapping(granule, granule + GRANULE)?;
+            if range.shift != 0 || !in_arena(range.start) || access != Access::Load && !range.writable {
+                return None;
+            }
+            granule += GRANULE;
+        }
+        Some(AllowedRange { start: address, end, writable: access != Access::Load, shift: 0 })
     }
 
     /// True if a range shares a byte with the addresses from `address` to `address + bytes` of this
@@ -162,6 +184,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn rounded_bounds_are_those_of_granules_with_memory_of_the_client() {
+        let start = cumux_wire::layout::ARENA_BASE + 8 * GRANULE;
+        let mut table = Permissions::default();
+        table.allow(AllowedRange { start: start + 512, end: start + 600, writable: true, shift: 0 }).unwrap();
+        table.allow(AllowedRange { start: start + 2 * GRANULE - 512, end: start + 2 * GRANULE, writable: false, shift: 0 }).unwrap();
+        let rounded = |table: &Permissions, address, bytes, access| table.look_up_rounded(address, bytes, access).is_some();
+        // Before, behind, and across to the next granule, which may only be read.
+        assert!(rounded(&table, start, 8, Access::Store) && rounded(&table, start + GRANULE - 8, 8, Access::Atomic));
+        assert!(rounded(&table, start + GRANULE - 8, 16, Access::Load) && !rounded(&table, start + GRANULE - 8, 16, Access::Store));
+        assert!(rounded(&table, start + GRANULE, 4, Access::Load) && !rounded(&table, start + GRANULE, 4, Access::Store));
+        for address in [start - 8, start + 2 * GRANULE, 0, u64::MAX - 4] {
+            assert!(!rounded(&table, address, 8, Access::Load), "{address:#x}");
+        }
+        // What is freed is gone with its granule.
+        table.revoke(start + 512).unwrap();
+        assert!(!rounded(&table, start, 8, Access::Load));
+        // Host memory has its own addresses, and no granules.
+        table.allow(AllowedRange { start: 0x7000_0000, end: 0x7000_0100, writable: true, shift: 0 }).unwrap();
+        assert!(!rounded(&table, 0x7000_0100, 8, Access::Load));
     }
 
     #[test]

@@ -14,6 +14,18 @@ use cumux_ranges::AllowedRange;
 /// A refused access: the address and why.
 pub(crate) type RefusedAddress = (u64, MemoryFault);
 
+/// Where the accesses of kernels end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Bounds {
+    /// At the last byte of an allocation.
+    #[default]
+    Exact,
+    /// At the granule, as on a card ([`Permissions::look_up_rounded`]).
+    ///
+    /// [`Permissions::look_up_rounded`]: super::permissions::Permissions::look_up_rounded
+    Granule,
+}
+
 /// Ranges that a worker remembers, the last one used first.
 const CACHED_RANGES: usize = 4;
 
@@ -56,6 +68,7 @@ pub(crate) struct WorkerMemory {
     /// [`ClientMemory::version`] for which the cached ranges are valid.
     version: u64,
     cache: [AllowedRange; CACHED_RANGES],
+    bounds: Bounds,
     /// Kept for blocks that may wait for others.
     trace: Option<AccessTrace>,
     /// The undo log of the block that runs, if its stores are to be logged.
@@ -63,6 +76,11 @@ pub(crate) struct WorkerMemory {
 }
 
 impl WorkerMemory {
+    /// A worker's view of no client yet.
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        WorkerMemory { bounds, ..WorkerMemory::default() }
+    }
+
     /// Starts a slice for a client. The caller has noted the slice under the scheduler's lock.
     /// `traced`: whether [`WorkerMemory::looks_like_waiting`] is of interest afterwards.
     pub(crate) fn begin_slice(&mut self, client: &Arc<ClientMemory>, traced: bool) {
@@ -103,6 +121,19 @@ impl WorkerMemory {
         self.cache.rotate_right(1);
         self.cache[0] = range;
         Ok(range)
+    }
+
+    /// Whether a card would let the access pass that was refused here.
+    pub(crate) fn is_within_granule(&self, address: u64, bytes: u64) -> bool {
+        self.bounds == Bounds::Exact && self.client.as_ref().is_some_and(|client| client.table.read().look_up_rounded(address, bytes, Access::Load).is_some())
+    }
+
+    /// Where the bytes of an access lie that is in no allocation, if bounds are rounded.
+    #[cold]
+    fn access_rounded(&self, address: u64, bytes: u64, access: Access, fault: MemoryFault) -> Result<*mut u8, MemoryFault> {
+        let client = self.client.as_ref().filter(|_| self.bounds == Bounds::Granule).ok_or(fault)?;
+        let range = client.table.read().look_up_rounded(address, bytes, access).ok_or(fault)?;
+        Ok(with_exposed_provenance_mut(address.wrapping_add(range.shift) as usize))
     }
 
     /// Bytes `[address, address + bytes)` of a range of the client's table that allows the access.
@@ -245,8 +276,8 @@ impl WorkerMemory {
     }
 }
 
-// SAFETY: addresses lie in a range of the client's table, which stays mapped until the slice ends
-// (`WorkerMemory`'s invariant). The shifts of ranges are multiples of 16, checked when a range is
+// SAFETY: addresses lie in a range of the client's table, or in the granule of one, which stays
+// mapped until the slice ends (`WorkerMemory`'s invariant). The shifts of ranges are multiples of 16, checked when a range is
 // allowed, so alignment carries over. No reference to mapped bytes is ever made.
 unsafe impl GlobalMemory for WorkerMemory {
     #[inline(always)]
@@ -254,8 +285,10 @@ unsafe impl GlobalMemory for WorkerMemory {
         if let Some(trace) = &mut self.trace {
             trace.note_access(address);
         }
-        let range = self.find(address, bytes, access)?;
-        Ok(with_exposed_provenance_mut(address.wrapping_add(range.shift) as usize))
+        match self.find(address, bytes, access) {
+            Ok(range) => Ok(with_exposed_provenance_mut(address.wrapping_add(range.shift) as usize)),
+            Err(fault) => self.access_rounded(address, bytes, access, fault),
+        }
     }
 
     #[inline(always)]

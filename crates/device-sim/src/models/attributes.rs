@@ -192,22 +192,6 @@ const fn lacks_all(first: A, last: A, why: &'static str) -> Departure {
 pub(super) const DEPARTURES: &[Departure] = &[
     lacks(A::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, "no display, so no time limit of its own; a watchdog is configured by CUMUX_SIM_WATCHDOG_MS"),
     lacks_all(
-        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH,
-        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS,
-        "no textures: no texture extent is possible",
-    ),
-    lacks_all(
-        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH,
-        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE,
-        "no textures and no gather from them",
-    ),
-    lacks_all(
-        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_WIDTH,
-        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT,
-        "no cube maps, surfaces, linear or mipmapped textures",
-    ),
-    lacks(A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH, "no mipmapped textures"),
-    lacks_all(
         A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1,
         A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1,
         "the first version of stream memory operations is gone, as on driver 580",
@@ -340,4 +324,49 @@ pub(super) const B300: &[Attribute] = &[
     (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 3),
     (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x3182_10de),
     (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, 0x20e6_10de),
+];
+
+/// What an RTX PRO 6000 (Blackwell, the edition for servers and workstations) answers differently
+/// from an H200 before the departures. No card was read.
+///
+/// From sources: NVIDIA's list of compute capabilities has 12.0 for it, and the technical
+/// specifications of 12.0 give the shared memory, threads and blocks of an SM (CUDA C++ Programming
+/// Guide). Its data sheet gives 188 SMs, 96 GB and a bus of 512 bits.
+///
+/// Assumed: the clocks, the ids on the bus, and the memory that is left of 96 GB.
+pub(super) const RTX_PRO_6000: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 2_617_000),
+    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 188),
+    (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 14_001_000),
+    (A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 512),
+    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 134_217_728),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 1536),
+    (A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 12),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 102_400),
+    (A::CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 64),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 101_376),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 24),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x2bb1_10de),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, 0x204b_10de),
+];
+
+/// What a GB10 answers differently from an RTX PRO 6000 before the departures. No card was read.
+///
+/// From sources: NVIDIA's list of compute capabilities has 12.1 for it. It shares 128 GB with the
+/// processor, by a bus of 256 bits, and has 48 SMs (data sheet of DGX Spark).
+///
+/// Assumed: the clocks, the L2 cache, the ids on the bus, and the memory that is left.
+pub(super) const GB10: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 2_418_000),
+    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 48),
+    (A::CU_DEVICE_ATTRIBUTE_INTEGRATED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_ECC_ENABLED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 4_266_000),
+    (A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 256),
+    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 25_165_824),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 1),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x2e12_10de),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, 0x21ec_10de),
 ];

@@ -10,7 +10,7 @@ use cumux_abi::{CUcomputemode, CUdevice_attribute as A};
 use cumux_device::{Capabilities, DeviceError, DeviceFacts};
 use cumux_wire::limits::LaunchLimits;
 
-use attributes::{A100, A100_40, Attribute, B300, DEPARTURES, H200, L4, T4};
+use attributes::{A100, A100_40, Attribute, B300, DEPARTURES, GB10, H200, L4, RTX_PRO_6000, T4};
 
 /// A card. Sizes are in bytes.
 struct Model {
@@ -28,13 +28,15 @@ const MIB: u64 = 1 << 20;
 
 /// The cards. Their memory is what the driver reports: the board's memory, less what the driver
 /// reserves.
-const MODELS: [Model; 6] = [
+const MODELS: [Model; 8] = [
     Model { id: "sim:h200", name: "NVIDIA H200", memory: 143_155 * MIB, differs: &[], localities: 1 },
     Model { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100], localities: 1 },
     Model { id: "sim:a100", name: "NVIDIA A100-SXM4-40GB", memory: 40_536 * MIB, differs: &[A100, A100_40], localities: 1 },
     Model { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4], localities: 1 },
     Model { id: "sim:t4", name: "Tesla T4", memory: 15_102 * MIB, differs: &[T4], localities: 1 },
     Model { id: "sim:b300", name: "NVIDIA B300", memory: 275_040 * MIB, differs: &[B300], localities: 2 },
+    Model { id: "sim:rtx-pro-6000", name: "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", memory: 97_247 * MIB, differs: &[RTX_PRO_6000], localities: 1 },
+    Model { id: "sim:gb10", name: "NVIDIA GB10", memory: 122_570 * MIB, differs: &[RTX_PRO_6000, GB10], localities: 1 },
 ];
 
 /// What one SM and one block can have. Shared memory is in bytes.
@@ -150,14 +152,29 @@ fn split_card(id: &str) -> (&str, bool) {
     id.strip_suffix(CARD).map_or((id, false), |name| (name, true))
 }
 
+/// What follows a card's name, and its compute mode, for a card whose bounds are rounded.
+const GRANULE: &str = ":granule";
+
+/// Splits the name of a card whose bounds are rounded (`sim:h200:granule`) from this word.
+fn split_bounds(id: &str) -> (&str, bool) {
+    id.strip_suffix(GRANULE).map_or((id, false), |name| (name, true))
+}
+
+/// Whether kernels on the card of this name may read and write up to the end of a granule, as on
+/// real cards.
+pub(crate) fn rounds_bounds(id: &str) -> bool {
+    split_bounds(split_card(id).0).1
+}
+
 /// Whether the card of this name breaks as a whole at a fault, as real cards do.
 pub(crate) fn breaks(id: &str) -> bool {
     split_card(id).1
 }
 
-/// The name of a card without its compute mode and `:card`. Cards of one kind are counted together.
+/// The name of a card without its compute mode, `:granule` and `:card`. Cards of one kind are
+/// counted together.
 pub(crate) fn kind(id: &str) -> &str {
-    split_mode(split_card(id).0).0
+    split_mode(split_bounds(split_card(id).0).0).0
 }
 
 /// The names of all cards.
@@ -171,14 +188,15 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// [`DeviceError::Invalid`], with a sentence that lists the cards.
 pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> {
     let (card_name, breaks) = split_card(id);
-    let (named, mode) = split_mode(card_name);
+    let (named, _) = split_bounds(card_name);
+    let (named, mode) = split_mode(named);
     let (whole, part) = split(named);
     let Some((number, card)) = (0u8..).zip(&MODELS).find(|(_, card)| card.id == whole && part.is_none_or(|part| card.localities > 1 && part < card.localities))
     else {
         let known = names().collect::<Vec<_>>().join(", ");
         return Err(DeviceError::Invalid(format!(
-            "there is no software GPU named {id:?}; choose one of {known}, with :exclusive_process or :prohibited behind it for that compute mode, and :card behind \
-             all that for one that breaks at a fault as real cards do"
+            "there is no software GPU named {id:?}; choose one of {known}, with :exclusive_process or :prohibited behind it for that compute mode, :granule behind \
+             that for bounds that are rounded as on real cards, and :card behind all that for one that breaks at a fault as real cards do"
         )));
     };
     let mut values: Vec<Attribute> = H200.to_vec();
@@ -219,6 +237,7 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
         pins_windows: false,
         needs_cores: true,
         runs_ptx_alone: true,
+        has_textures: true,
         exclusive: (mode == Some(ComputeMode::ExclusiveProcess))
             .then(|| format!("{named} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; --device {named} lets a standby be kept ready")),
     };
@@ -317,6 +336,7 @@ mod tests {
         assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT), 132);
         assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN), 232_448);
         assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH), 0);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH), 131_072);
         assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED), 0);
     }
 
@@ -335,6 +355,8 @@ mod tests {
         assert_eq!((of("sim:a100").launch.multiprocessors, of("sim:a100").sm.shared, of("sim:a100").capability), (108, 167_936, 80));
         assert_eq!((of("sim:l4").sm.threads, of("sim:l4").sm.blocks), (1536, 24));
         assert_eq!((of("sim:t4").sm.threads, of("sim:t4").launch.shared_reserved), (1024, 0));
+        assert_eq!((of("sim:rtx-pro-6000").capability, of("sim:rtx-pro-6000").sm.shared, of("sim:rtx-pro-6000").launch.multiprocessors), (120, 102_400, 188));
+        assert_eq!((of("sim:gb10").capability, of("sim:gb10").sm.threads, of("sim:gb10").launch.multiprocessors), (121, 1536, 48));
         let memory_clock = |id| facts(id, 0).unwrap().attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
         assert_eq!((memory_clock("sim:a100"), memory_clock("sim:a100-80")), (1_215_000, 1_593_000));
     }
@@ -343,7 +365,19 @@ mod tests {
     #[test]
     fn every_card_is_listed_and_has_its_memory() {
         let gigabytes: Vec<(&str, u64)> = crate::names().map(|id| (id, facts(id, 0).unwrap().memory >> 30)).collect();
-        assert_eq!(gigabytes, [("sim:h200", 139), ("sim:a100-80", 79), ("sim:a100", 39), ("sim:l4", 21), ("sim:t4", 14), ("sim:b300", 268)]);
+        assert_eq!(
+            gigabytes,
+            [
+                ("sim:h200", 139),
+                ("sim:a100-80", 79),
+                ("sim:a100", 39),
+                ("sim:l4", 21),
+                ("sim:t4", 14),
+                ("sim:b300", 268),
+                ("sim:rtx-pro-6000", 94),
+                ("sim:gb10", 119)
+            ]
+        );
         let unknown = facts("sim:h300", 0).unwrap_err().to_string();
         assert!(crate::names().all(|id| unknown.contains(id)), "{unknown}");
     }
@@ -394,8 +428,24 @@ mod tests {
     }
 
     #[test]
+    fn a_card_with_rounded_bounds_is_the_same_card() {
+        for (id, kind_of, plain) in [
+            ("sim:h200:granule", "sim:h200", "sim:h200"),
+            ("sim:h200:exclusive_process:granule", "sim:h200", "sim:h200:exclusive_process"),
+            ("sim:l4:granule:card", "sim:l4", "sim:l4:card"),
+        ] {
+            let (card, plain) = (facts(id, 0).unwrap(), facts(plain, 0).unwrap());
+            assert!(rounds_bounds(id) && !rounds_bounds(&plain.id) && kind(id) == kind_of, "{id}");
+            assert_eq!((card.uuid, card.capabilities.contains_faults, card.attributes), (plain.uuid, plain.capabilities.contains_faults, plain.attributes));
+        }
+        for id in ["sim:h200:granule:granule", "sim:h200:card:granule", ":granule", "sim:h200:granule:prohibited"] {
+            assert!(facts(id, 0).is_err(), "{id}");
+        }
+    }
+
+    #[test]
     fn a_card_that_breaks_is_the_same_card_with_a_real_cards_capabilities() {
-        let real = Capabilities { pins_windows: true, runs_ptx_alone: true, ..Capabilities::default() };
+        let real = Capabilities { pins_windows: true, runs_ptx_alone: true, has_textures: true, ..Capabilities::default() };
         for id in names().map(str::to_owned).chain(localities("sim:b300")) {
             let (plain, card) = (facts(&id, 1).unwrap(), facts(&format!("{id}:card"), 1).unwrap());
             assert!(breaks(&card.id) && !breaks(&plain.id) && kind(&card.id) == id, "{id}");
@@ -434,7 +484,7 @@ mod tests {
     #[test]
     fn an_unknown_card_is_answered_with_the_list() {
         let text = facts("sim:h100", 0).unwrap_err().to_string();
-        assert!(text.contains("sim:h100") && text.contains("sim:h200, sim:a100-80, sim:a100, sim:l4, sim:t4, sim:b300"), "{text}");
+        assert!(text.contains("sim:h100") && text.contains("sim:h200, sim:a100-80, sim:a100, sim:l4, sim:t4, sim:b300, sim:rtx-pro-6000, sim:gb10"), "{text}");
         for id in ["sim:b300.m2", "sim:h200.m0", "sim:b300.mx", "sim:b300.m"] {
             assert!(facts(id, 0).is_err(), "{id}");
         }

@@ -6,6 +6,7 @@
 
 use crate::simd::alu::Alu;
 use crate::simd::lanes::{PerLane32, PerLane64, RegisterSlot};
+use crate::simd::ops::narrow::Narrow;
 
 /// An instruction of a warp.
 #[derive(Debug, Clone)]
@@ -66,6 +67,12 @@ pub enum Op {
     Pause,
     /// Barrier objects in shared memory.
     Mbarrier(Box<MbarrierOp>),
+    /// What a whole warp does with matrices.
+    Matrix(Box<MatrixOp>),
+    /// Asynchronous copies, which are done at once here.
+    Copy(Box<CopyOp>),
+    /// Textures and surfaces.
+    Texture(Box<TextureOp>),
     /// An instruction without effect here, for instance a prefetch.
     Nothing,
     /// An instruction that this device does not execute; a fault.
@@ -382,6 +389,12 @@ pub enum MbarrierKind {
     Test,
     TestParity,
     PendingCount,
+    /// More bytes of asynchronous copies belong to the phase.
+    Expect,
+    /// As `Expect`, and an arrival.
+    ArriveExpect,
+    /// Bytes of asynchronous copies are there.
+    Complete,
 }
 
 /// An operation on a barrier object in shared memory (PTX ISA, *mbarrier*).
@@ -399,6 +412,244 @@ pub struct MbarrierOp {
     pub d: RegisterSlot,
     /// The register of the count, the state or the parity.
     pub a: RegisterSlot,
+}
+
+/// What an element of a matrix is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// Half precision.
+    Half,
+    /// bfloat16.
+    Brain,
+    /// A single of which the upper 19 bits count.
+    Tf32,
+    /// Single precision.
+    Single,
+    /// Double precision.
+    Double,
+    /// A format of 8 bits.
+    Narrow(Narrow),
+    /// Integers of 8 bits, and of 4.
+    U8,
+    S8,
+    U4,
+    S4,
+    /// One bit.
+    Bit,
+    /// A 32-bit integer: accumulators only.
+    Word,
+}
+
+impl Element {
+    /// Bits of an element.
+    pub fn bits(self) -> u32 {
+        match self {
+            Element::Double => 64,
+            Element::Single | Element::Tf32 | Element::Word => 32,
+            Element::Half | Element::Brain => 16,
+            Element::Narrow(_) | Element::U8 | Element::S8 => 8,
+            Element::U4 | Element::S4 => 4,
+            Element::Bit => 1,
+        }
+    }
+
+    /// Elements in a register of 32 bits, or in one of 64 for doubles.
+    pub fn per_register(self) -> u32 {
+        (32 / self.bits()).max(1)
+    }
+
+    /// True for integers and bits.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Element::U8 | Element::S8 | Element::U4 | Element::S4 | Element::Bit | Element::Word)
+    }
+}
+
+/// The sizes of a product: `m` rows of A, `n` columns of B, and `k` columns of A.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MatrixShape {
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+}
+
+/// Which matrix of a product a fragment belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatrixPart {
+    A,
+    B,
+    /// The accumulator or the result.
+    C,
+}
+
+/// How the products of bits are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BitProduct {
+    And,
+    Xor,
+}
+
+/// An operation on matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatrixKind {
+    /// `mma` and `wmma.mma`: D = A B + C. The elements are those of A, B and C; D has those of
+    /// `into`.
+    Multiply { shape: MatrixShape, elements: [Element; 3], into: Element, saturates: bool, bits: BitProduct },
+    /// `mma.m8n8k4` on half precision: four products, one for each two groups of four lanes.
+    MultiplyQuads { a_by_column: bool, b_by_row: bool, accumulator: Element, into: Element },
+    /// `wmma.load`: the registers `d`. The register `stride` counts elements.
+    LoadFragment { shape: MatrixShape, part: MatrixPart, element: Element, by_column: bool },
+    /// `wmma.store`: the registers `a`.
+    StoreFragment { shape: MatrixShape, element: Element, by_column: bool },
+    /// `ldmatrix`: the registers `d`, one for each matrix of 8 by 8 elements of 16 bits.
+    LoadRows { transposed: bool },
+    /// `stmatrix`: the registers `a`.
+    StoreRows { transposed: bool },
+    /// `movmatrix`: `a` transposed.
+    Transpose,
+}
+
+/// What all lanes of a warp do together with matrices whose elements their registers hold.
+#[derive(Debug, Clone)]
+pub struct MatrixOp {
+    /// What they do.
+    pub kind: MatrixKind,
+    /// The registers of the result.
+    pub d: Vec<RegisterSlot>,
+    /// The registers of A, or of the only matrix.
+    pub a: Vec<RegisterSlot>,
+    /// The registers of B.
+    pub b: Vec<RegisterSlot>,
+    /// The registers of C.
+    pub c: Vec<RegisterSlot>,
+    /// Where a matrix in memory is.
+    pub place: Place,
+    /// The register of the distance of two rows or columns in memory, in elements.
+    pub stride: RegisterSlot,
+}
+
+/// An address operand.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Where it goes.
+    pub space: Space,
+    /// The register of the address.
+    pub base: Base,
+    /// Added to the address.
+    pub offset: i64,
+}
+
+/// An asynchronous copy of each lane (`cp.async`, `cp.async.bulk`).
+#[derive(Debug, Clone)]
+pub struct CopyOp {
+    /// Where the bytes go.
+    pub to: Place,
+    /// Where they come from.
+    pub from: Place,
+    /// The register of their number.
+    pub bytes: RegisterSlot,
+    /// Both addresses and the number are multiples of this.
+    pub align: u32,
+    /// The register of the bytes that are read; zeros follow. [`NO_SLOT`] for all.
+    pub read: RegisterSlot,
+    /// Nothing is read where this predicate is set.
+    pub ignore: RegisterSlot,
+    /// The barrier object that counts the bytes.
+    pub counted_by: Option<Place>,
+}
+
+/// Which geometry an instruction gives a texture or surface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Geometry {
+    Line,
+    Plane,
+    Solid,
+    Lines,
+    Planes,
+    Cube,
+    Cubes,
+}
+
+impl Geometry {
+    /// Coordinates besides the layer.
+    pub fn dimensions(self) -> usize {
+        match self {
+            Geometry::Line | Geometry::Lines => 1,
+            Geometry::Plane | Geometry::Planes => 2,
+            Geometry::Solid | Geometry::Cube | Geometry::Cubes => 3,
+        }
+    }
+
+    /// True if the first coordinate is a layer.
+    pub fn has_layers(self) -> bool {
+        matches!(self, Geometry::Lines | Geometry::Planes | Geometry::Cubes)
+    }
+}
+
+/// Which level of a mipmapped texture is sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LevelOf {
+    /// The first one.
+    First,
+    /// The one in this register.
+    Register(RegisterSlot),
+    /// The one that fits the differences of coordinates along two axes, in these registers.
+    Gradients([RegisterSlot; 3], [RegisterSlot; 3]),
+}
+
+/// What is outside of a surface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
+    /// A fault.
+    Trap,
+    /// The nearest element inside.
+    Clamp,
+    /// Zero, and what is stored there is lost.
+    Zero,
+}
+
+/// What is asked of a texture or surface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextureQuery {
+    Width,
+    Height,
+    Depth,
+    Layers,
+    Levels,
+    Normalized,
+}
+
+/// What a texture or surface instruction does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextureKind {
+    /// `tex`: coordinates are whole numbers or singles.
+    Sample { whole: bool, level: LevelOf },
+    /// `tld4`: one component of four texels.
+    Gather { component: u8 },
+    /// `txq` and `suq`.
+    Query(TextureQuery),
+    /// `suld.b`: elements of this many bytes.
+    Load { bytes: u8, outside: Outside },
+    /// `sust.b`.
+    Store { bytes: u8, outside: Outside },
+    /// `sured.b`.
+    Reduce { bytes: u8, how: AtomicHow, outside: Outside },
+}
+
+/// An instruction on textures or surfaces.
+#[derive(Debug, Clone)]
+pub struct TextureOp {
+    /// What it does.
+    pub kind: TextureKind,
+    /// The geometry that it gives the object.
+    pub geometry: Geometry,
+    /// The 64-bit register of the object.
+    pub object: RegisterSlot,
+    /// The register of the layer; [`NO_SLOT`] without layers.
+    pub layer: RegisterSlot,
+    /// The registers of the coordinates.
+    pub coordinates: [RegisterSlot; 3],
+    /// The registers of the result, or of what is stored.
+    pub data: Vec<RegisterSlot>,
 }
 
 /// A function or a kernel.

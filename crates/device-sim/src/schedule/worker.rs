@@ -17,11 +17,12 @@ use super::placement::Placement;
 use super::report::Report;
 use super::scheduler::{DevicePhase, Job, PieceJob, TransferJob};
 use crate::exec::Block;
-use crate::exec::interface::{Launch, Services, Status};
+use crate::exec::interface::{FaultKind, Launch, MemoryFault, Services, Status};
 use crate::faults;
 use crate::memory::client::ClientMemory;
 use crate::memory::transfer::StepEnd;
-use crate::memory::worker::WorkerMemory;
+use crate::memory::worker::{Bounds, WorkerMemory};
+use crate::models;
 use crate::progress::KernelProgress;
 use crate::progress::undo::UndoLog;
 
@@ -49,7 +50,8 @@ pub(crate) fn run(card: &SoftwareCard, number: usize) {
     if let Ok(now) = rustix::process::getpriority_process(None) {
         let _ = rustix::process::setpriority_process(None, (now + NICE_STEP).min(MAX_NICE));
     }
-    let mut worker = Worker { card, number, memory: WorkerMemory::default(), reports_seen: 0, spare: Vec::new(), spare_logs: Vec::new() };
+    let bounds = if models::rounds_bounds(&card.facts.id) { Bounds::Granule } else { Bounds::Exact };
+    let mut worker = Worker { card, number, memory: WorkerMemory::new(bounds), reports_seen: 0, spare: Vec::new(), spare_logs: Vec::new() };
     while let Some(job) = worker.next_job() {
         match job {
             Job::Report(report) => worker.deliver_report(report),
@@ -228,7 +230,11 @@ impl Worker<'_> {
                     progress.mark_done(active.index);
                 }
             }
-            Ok(Status::Fault(fault)) => result.fault = Some(faults::thread_fault(&fault)),
+            Ok(Status::Fault(fault)) => {
+                let outside = matches!(fault.kind, FaultKind::Global(MemoryFault::OutOfBounds));
+                let hidden = outside && self.memory.is_within_granule(fault.address, fault.bytes.into());
+                result.fault = Some(faults::thread_fault(&fault, hidden));
+            }
             Err(_) => {
                 let kernel = &slice.launch.linked.program().kernels[slice.launch.kernel].name;
                 let text = format!("the software GPU failed in kernel {kernel}, block {}; this is a bug of cumux, please report it", active.index);

@@ -9,6 +9,7 @@ use cumux_environment::steps::{self, Step};
 use cumux_ring::page::Answer;
 use cumux_wire::message::FromExecutor;
 use cumux_wire::record::{Header, NO_ANSWER};
+use cumux_wire::recording::Moment;
 use cumux_wire::result;
 
 /// Characters of a fault's text. It has names of kernels and of source files out of the client's
@@ -50,6 +51,10 @@ impl Session {
             self.answer(header, &a);
         }
         let used = self.shared.charged(self.config.id);
+        if let Some(recorder) = self.shared.recorder.as_ref().filter(|_| used != inner.status.memory) {
+            let at = now_ns();
+            recorder.put(&Moment::Memory { session: self.config.id, at, bytes: used }, at);
+        }
         inner.status.memory = used;
         inner.status.memory_peak = inner.status.memory_peak.max(used);
         self.service.set_memory_used(used);

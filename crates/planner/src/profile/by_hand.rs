@@ -82,6 +82,8 @@ impl ByHand {
             request,
             requests: 1,
             memory: vec![MemoryAt { at_ns: 0, bytes: self.memory }],
+            host: None,
+            notes: Vec::new(),
         }
     }
 }

@@ -369,6 +369,13 @@ pub enum Operand {
     Reg(RegId),
     /// `!%p`.
     NotReg(RegId),
+    /// `%r1+4`: the value of a register plus a constant.
+    Sum {
+        /// The register.
+        register: RegId,
+        /// What is added.
+        offset: i64,
+    },
     /// A literal.
     Imm(Imm),
     /// A special register.

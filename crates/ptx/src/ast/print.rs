@@ -69,6 +69,7 @@ impl Printer<'_> {
         match operand {
             Operand::Reg(id) => self.put_text(&body.register(*id).name),
             Operand::NotReg(id) => self.put_text(&format!("!{}", body.register(*id).name)),
+            Operand::Sum { register, offset } => self.put_text(&format!("{}{offset:+}", body.register(*register).name)),
             Operand::Imm(imm) => self.put_text(&imm_text(*imm)),
             Operand::Special(special) => self.put_text(&special_text(*special)),
             Operand::Symbol { symbol, offset } => {

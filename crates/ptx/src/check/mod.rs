@@ -106,6 +106,7 @@ impl Check<'_> {
                 format!("{}, a {} register", register.name, register.ty)
             }
             Operand::NotReg(id) => format!("the negation of {}", self.register(*id).name),
+            Operand::Sum { register, offset } => format!("{}, a {} register, plus {offset}", self.register(*register).name, self.register(*register).ty),
             Operand::Imm(Imm::Int(n)) => format!("the integer {n}"),
             Operand::Imm(Imm::F32(bits)) => format!("the single {}", f32::from_bits(*bits)),
             Operand::Imm(Imm::F64(bits)) => format!("the double {}", f64::from_bits(*bits)),
@@ -127,11 +128,18 @@ impl Check<'_> {
         match operand {
             Operand::Reg(id) => agrees(self.register(*id).ty, ty),
             Operand::NotReg(id) => ty == ScalarType::Pred && self.register(*id).ty == ScalarType::Pred,
+            Operand::Sum { register, .. } => self.is_sum(*register) && agrees(self.register(*register).ty, ty),
             Operand::Imm(imm) => imm_fits(*imm, ty),
             Operand::Special(special) => self.takes_special() && special_fits(*special, ty),
             Operand::Symbol { .. } => matches!(self.instruction.opcode, Opcode::Mov | Opcode::Cvta) && ty.is_integer() && matches!(ty.bits(), 32 | 64),
             _ => false,
         }
+    }
+
+    /// A constant can be added to integers and bits of 16 to 64 bits.
+    fn is_sum(&self, register: RegId) -> bool {
+        let ty = self.register(register).ty;
+        ty.is_integer() && matches!(ty.bits(), 16 | 32 | 64)
     }
 
     /// Special registers can be read by `mov`, and by `cvt` between integers.
@@ -158,6 +166,7 @@ impl Check<'_> {
                 let register = self.register(*id).ty;
                 register.bits() >= ty.bits() && same_meaning(register, ty)
             }
+            Operand::Sum { register, .. } => reading && self.is_sum(*register) && self.is_wide_enough(&Operand::Reg(*register), ty, reading),
             Operand::Imm(imm) => reading && imm_fits(*imm, ty),
             Operand::Special(special) => reading && self.takes_special() && special_fits(*special, ty),
             _ => false,

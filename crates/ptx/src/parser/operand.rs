@@ -76,6 +76,9 @@ impl<'s> Parser<'s> {
         }
         match self.names.find(name.text, &mut self.registers) {
             Some(Meaning::Register(register)) => {
+                if matches!(self.tokens.peek().kind, Tok::Plus | Tok::Minus) {
+                    return Ok(Operand::Sum { register, offset: self.parse_offset()? });
+                }
                 if !self.is_at(Tok::Dotted) {
                     return Ok(Operand::Reg(register));
                 }

@@ -1,4 +1,4 @@
-// Textures, tensor cores and asynchronous copies: parsed, though the software GPU refuses them.
+// Textures, tensor cores and asynchronous copies: parsed, whether the software GPU runs them or not.
 #include <cuda_fp16.h>
 #include <mma.h>
 using namespace nvcuda;

@@ -92,7 +92,10 @@ impl World {
 
     /// The next message that is `wanted`; others are passed over.
     pub fn expect(&self, wanted: impl Fn(&FromServer) -> bool) -> FromServer {
+        let start = Instant::now();
         loop {
+            // Other messages may come without end.
+            assert!(start.elapsed() < WATCHDOG, "{}", self.log());
             let (message, _) = self.daemon.receive::<FromServer>().unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
             if wanted(&message) {
                 return message;

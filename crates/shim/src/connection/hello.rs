@@ -70,6 +70,10 @@ pub fn connect() -> Verdict {
                     let _ = window::reserve(start, RESERVED);
                 }
                 let session = SERVED.get_or_init(|| session);
+                if session.recording.is_on() {
+                    // SAFETY: the function is a C function without arguments that never unwinds.
+                    unsafe { libc::atexit(flush_recording) };
+                }
                 crate::log::line(format_args!("served as session {} by {}", session.id, path.display()));
                 Verdict::Served
             }
@@ -79,6 +83,12 @@ pub fn connect() -> Verdict {
         Ok(Greeting::Nobody) => Verdict::Bypass(format!("nobody listens at {}", path.display())),
         Err(why) => refused(why),
     }
+}
+
+/// Runs when the process ends in order.
+extern "C" fn flush_recording() {
+    // A panic must not leave a C function.
+    let _ = std::panic::catch_unwind(|| find_served().map(|session| session.recording.flush()));
 }
 
 /// Says hello until it is answered: a server that dies in the middle of it is replaced, and the
@@ -200,7 +210,7 @@ fn environment() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).filter(|(name, _)| wanted(name)).collect()
 }
 
-fn program() -> String {
+pub(super) fn program() -> String {
     std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default()
 }
 

@@ -15,6 +15,7 @@
 mod hello;
 pub mod liveness;
 pub mod pipe;
+pub mod recording;
 pub mod staging;
 pub mod window;
 
@@ -30,10 +31,12 @@ use cumux_ring::client::{RingClient, Scheduling};
 use cumux_wire::layout::{STREAMS, page, window_address};
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::record::{Launch, NO_ANSWER, Op};
+use cumux_wire::recording::Shape;
 use cumux_wire::result;
 use cumux_wire::text::Channel;
 use liveness::Liveness;
 use pipe::{Pipe, PushError, Role, TimelineId};
+use recording::Recording;
 use staging::Staging;
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -100,6 +103,8 @@ pub struct Connection {
     /// Text of kernels on its way to the program's output; kept so that no wait allocates.
     text: Mutex<Vec<u8>>,
     drained: OnceLock<fn(&Connection)>,
+    /// What the host does, for `cumux record`.
+    pub recording: Recording,
 }
 
 impl Connection {
@@ -115,7 +120,9 @@ impl Connection {
         if files.devices.is_empty() {
             return Err("the service has no device for this program".to_owned());
         }
+        let recording = files.devices.first().map_or_else(Recording::default, |device| Recording::begin(files.session, device, ring.share(0)));
         Ok(Self {
+            recording,
             id: files.session,
             granted: Granted { devices: files.devices, fixed: files.fixed, limits: files.limits },
             window,
@@ -255,8 +262,12 @@ impl Connection {
     /// # Errors
     /// As [`Connection::health`].
     pub fn push(&self, timeline: TimelineId, op: &Op) -> Try<u64> {
-        let mut pipe = lock(&self.pipe);
-        pipe.submit(&self.ring, timeline.index, op, || self.pushable()).map_err(|error| self.gone(error))
+        let from = self.recording.time();
+        let pushed = lock(&self.pipe).submit(&self.ring, timeline.index, op, || self.pushable()).map_err(|error| self.gone(error));
+        if let Some(from) = from {
+            self.recording.pushed(from, timeline, op);
+        }
+        pushed
     }
 
     /// Holds a timeline back until a point of another is reached.
@@ -275,8 +286,19 @@ impl Connection {
     /// # Errors
     /// As [`Connection::health`].
     pub fn push_launch(&self, timeline: TimelineId, fill: impl FnOnce(&mut Launch)) -> Try<u64> {
-        let mut pipe = lock(&self.pipe);
-        pipe.submit_launch(&self.ring, timeline.index, fill, || self.pushable()).map_err(|error| self.gone(error))
+        let Some(from) = self.recording.time() else {
+            return lock(&self.pipe).submit_launch(&self.ring, timeline.index, fill, || self.pushable()).map_err(|error| self.gone(error));
+        };
+        let mut shape = None;
+        let fill = |launch: &mut Launch| {
+            fill(launch);
+            shape = Some(Shape::of(launch));
+        };
+        let pushed = lock(&self.pipe).submit_launch(&self.ring, timeline.index, fill, || self.pushable()).map_err(|error| self.gone(error));
+        if let Some(shape) = shape {
+            self.recording.launched(from, timeline, shape);
+        }
+        pushed
     }
 
     /// The point on a timeline that everything pushed so far reaches, joined as the NULL stream's
@@ -379,10 +401,12 @@ impl Connection {
     /// # Errors
     /// As [`Connection::wait`].
     pub fn drain(&self, group: u32) -> Try {
+        let from = self.recording.time();
         let unfinished = lock(&self.pipe).unfinished(&self.ring, group);
         for (index, seq) in unfinished {
             self.wait(|| self.ring.completed(index) >= seq)?;
         }
+        self.recording.waited(from, None);
         self.finish_draining()
     }
 
@@ -391,10 +415,12 @@ impl Connection {
     /// # Errors
     /// As [`Connection::wait`].
     pub fn drain_all(&self) -> Try {
+        let from = self.recording.time();
         let unfinished = lock(&self.pipe).all_unfinished(&self.ring);
         for (index, seq) in unfinished {
             self.wait(|| self.ring.completed(index) >= seq)?;
         }
+        self.recording.waited(from, None);
         Ok(())
     }
 
@@ -404,8 +430,10 @@ impl Connection {
     /// # Errors
     /// As [`Connection::wait`].
     pub fn drain_timeline(&self, timeline: TimelineId) -> Try {
+        let from = self.recording.time();
         let seq = self.point(timeline)?;
         self.wait(|| self.is_done(timeline, seq))?;
+        self.recording.waited(from, Some(timeline.index));
         self.finish_draining()
     }
 
@@ -415,7 +443,9 @@ impl Connection {
     /// As [`Connection::health`].
     pub fn is_idle(&self, timeline: TimelineId) -> Try<bool> {
         let seq = self.point(timeline)?;
-        Ok(self.is_done(timeline, seq))
+        let is_done = self.is_done(timeline, seq);
+        self.recording.asked(Some(timeline.index), is_done);
+        Ok(is_done)
     }
 
     /// Writes text of kernels that has arrived: printf to the program's standard output, failed

@@ -98,7 +98,9 @@ pub unsafe fn cuEventQuery(event: CUevent) -> Try {
     if lock(&event.captured).is_some() {
         return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
     }
-    if event.is_done(session) { Ok(()) } else { Err(error::NOT_READY) }
+    let is_done = event.is_done(session);
+    session.recording.asked(event.stream_index(), is_done);
+    if is_done { Ok(()) } else { Err(error::NOT_READY) }
 }
 
 pub unsafe fn cuEventSynchronize(event: CUevent) -> Try {
@@ -107,7 +109,9 @@ pub unsafe fn cuEventSynchronize(event: CUevent) -> Try {
     if lock(&event.captured).is_some() {
         return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
     }
+    let from = session.recording.time();
     session.wait(|| event.is_done(session))?;
+    session.recording.waited(from, event.stream_index());
     session.flush_text();
     session.health()
 }

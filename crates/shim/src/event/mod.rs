@@ -75,6 +75,14 @@ impl Event {
         }
     }
 
+    /// The stream in which it was recorded, where that is one.
+    fn stream_index(&self) -> Option<u32> {
+        match &*lock(&self.recorded) {
+            Recorded::At(timeline, _) => Some(timeline.index),
+            Recorded::Never | Recorded::Many(_) => None,
+        }
+    }
+
     /// Gives the time cell back.
     pub(crate) fn release(&self, session: &Connection) {
         // A record still under way would write into the next owner's cell: such a cell is not used

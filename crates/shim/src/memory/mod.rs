@@ -29,6 +29,8 @@ pub enum Sort {
     Pool(u64),
     /// Allocated by a graph ([`of_graphs`]).
     Graph,
+    /// An array, or all levels of a mipmapped one.
+    Array,
     /// A module's variable; the number of the module.
     Global(u32),
     /// Pinned by the program's wish, in the window; its flags.
@@ -187,7 +189,7 @@ pub(crate) fn forget_module(number: u32) {
 /// Gives back one allocation that is no longer in the mirror.
 pub(crate) fn release(session: &Connection, allocation: &Allocation) -> Try {
     match allocation.sort {
-        Sort::Device => session.control(&Op::MemFree { address: allocation.start }),
+        Sort::Device | Sort::Array => session.control(&Op::MemFree { address: allocation.start }),
         Sort::Graph => of_graphs::end(session, allocation.start),
         Sort::Pool(pool) => {
             pool::forget(session, pool, allocation.start);
@@ -236,7 +238,8 @@ pub(crate) fn allocate(session: &Connection, context: u64, device: u32, bytes: u
     allocate_as(session, context, device, bytes, Sort::Device)
 }
 
-fn allocate_as(session: &Connection, context: u64, device: u32, bytes: u64, sort: Sort) -> Try<u64> {
+/// Allocates device memory of some sort for the context with this id.
+pub(crate) fn allocate_as(session: &Connection, context: u64, device: u32, bytes: u64, sort: Sort) -> Try<u64> {
     let address = request_memory(session, &Op::MemAlloc { device, bytes, align: ALIGN })?;
     let id = process::new_number();
     let allocation = Allocation { start: address, bytes, sort, context, device, id, sync_memops: false };

@@ -409,6 +409,8 @@ fn convert_lanes<A: Whole, R: Whole>(registers: &mut WarpRegisters<'_>, alu: &Al
 pub const PACK_BRAIN: u16 = 1;
 /// In the immediate of [`PackTwo`]: negative values become 0.
 pub const PACK_RELU: u16 = 2;
+/// In the immediate of [`PackTwo`]: numbers beyond the largest become the largest.
+pub const PACK_SATFINITE: u16 = 4;
 /// In the immediate of [`PackTwo`]: where the rounding mode begins.
 pub const PACK_MODE: u16 = 4;
 
@@ -418,6 +420,8 @@ fn pack_two(a: u32, b: u32, x: u16) -> u32 {
     let part = |bits: u32| {
         let value = f64::from(f32::from_bits(bits));
         let value = if x & PACK_RELU != 0 && value <= 0.0 { 0.0 } else { value };
+        let largest = if to == NumberKind::Brain { f64::from(f32::from_bits(0x7f7f_0000)) } else { 65504.0 };
+        let value = if x & PACK_SATFINITE != 0 && value.abs() > largest { largest.copysign(value) } else { value };
         rounded_to(to, (x >> PACK_MODE & 7) as u8, value) as u32
     };
     part(b) | part(a) << 16
@@ -429,5 +433,21 @@ impl Op3x for PackTwo {
     #[inline(always)]
     fn compute(a: u32, b: u32, _: u32, x: u16) -> u32 {
         pack_two(a, b, x)
+    }
+}
+
+/// In the immediate of [`PackIntegers`]: the results are signed. The low bits are their width.
+pub const PACK_SIGNED: u16 = 1 << 8;
+
+/// Two integers, saturated, `a` above `b`, and the low bits of `c` above them.
+pub struct PackIntegers;
+impl Op3x for PackIntegers {
+    type T = u32;
+    #[inline(always)]
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
+        let width = u32::from(x & 0xff);
+        let (low, high) = if x & PACK_SIGNED != 0 { (-(1i64 << (width - 1)), (1i64 << (width - 1)) - 1) } else { (0, (1i64 << width) - 1) };
+        let part = |value: u32| (i64::from(value as i32).clamp(low, high) as u64) & ((1 << width) - 1);
+        (part(b) | part(a) << width | u64::from(c) << (2 * width)) as u32
     }
 }

@@ -6,6 +6,7 @@ pub mod convert;
 pub mod float;
 pub mod half;
 pub mod integer;
+pub mod narrow;
 pub mod round;
 pub mod soft;
 #[cfg(test)]

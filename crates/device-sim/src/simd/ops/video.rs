@@ -81,3 +81,47 @@ impl<const PARTS: u32> Op3x for Simd<PARTS> {
         out
     }
 }
+
+/// A scalar video instruction on its extracted sources. The immediate holds the operation in its low
+/// four bits ([`SHIFT_LEFT`] and [`SHIFT_RIGHT`] besides those above), [`SIGNED_A`], [`SIGNED_B`],
+/// [`SIGNED_D`], [`SATURATE`] and [`WRAP`], the width of the result at [`WIDTH_AT`] and the second
+/// operation at [`SECOND_AT`].
+pub struct Scalar;
+
+pub const SHIFT_LEFT: u16 = 12;
+pub const SHIFT_RIGHT: u16 = 13;
+/// Numbers of a shift are taken modulo 32, not limited to it.
+pub const WRAP: u16 = 1 << 8;
+/// 0: 32 bits, else so many bytes.
+pub const WIDTH_AT: u16 = 9;
+/// 0: none, else one of the following.
+pub const SECOND_AT: u16 = 11;
+pub const SECOND_ADD: u16 = 1;
+pub const SECOND_MIN: u16 = 2;
+pub const SECOND_MAX: u16 = 3;
+
+impl Op3x for Scalar {
+    type T = u32;
+    #[inline(always)]
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
+        let extended = |value: u32, flag: u16| if x & flag != 0 { i64::from(value as i32) } else { i64::from(value) };
+        let (wide_a, wide_b) = (extended(a, SIGNED_A), extended(b, SIGNED_B));
+        let number = if x & WRAP != 0 { b & 31 } else { b.min(32) };
+        let value = match x & OPERATION {
+            SHIFT_LEFT => wide_a << number,
+            SHIFT_RIGHT => wide_a >> number,
+            operation => compute(operation, wide_a, wide_b),
+        };
+        let signed = x & SIGNED_D != 0;
+        let width = [32, 8, 16][usize::from(x >> WIDTH_AT & 3) % 3];
+        let value = if x & SATURATE != 0 { saturate(value, width, signed) } else { value } as u32;
+        match x >> SECOND_AT & 3 {
+            SECOND_ADD => value.wrapping_add(c),
+            SECOND_MIN if signed => (value as i32).min(c as i32) as u32,
+            SECOND_MIN => value.min(c),
+            SECOND_MAX if signed => (value as i32).max(c as i32) as u32,
+            SECOND_MAX => value.max(c),
+            _ => value,
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! The parts of the lab. Each adds to the report and says what became of it.
+
+use super::Progress;
+use super::card;
+use super::crowd::{Crowd, End, Finding};
+use super::ways::{self, Way};
+use crate::demo::cast;
+use crate::demo::interrupt::Interrupt;
+use crate::device::DeviceName;
+use crate::library::checkout;
+use crate::record::{self, Output};
+use anyhow::{Context as _, bail};
+use cumux_lab::predict;
+use cumux_lab::report::{Decision, FaultRow, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline};
+use cumux_planner::card as cards;
+use cumux_planner::mode::{Isolation, Mode};
+use cumux_planner::plan::{Program, Wishes, make_with};
+use cumux_planner::profile::Profile;
+use cumux_planner::simulate::quantile;
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Name of the user's program among the workloads.
+const OWN: &str = "yours";
+/// Longest that one measurement may take, beyond what it is meant to.
+const SLACK: Duration = Duration::from_secs(120);
+/// Longest that one round of the user's program may take.
+const OWN_LIMIT: Duration = Duration::from_secs(900);
+/// Programs beside the one that faults.
+const INNOCENTS: u32 = 3;
+/// Copies of which the planner is asked.
+const ASKED: u32 = 8;
+/// Requests of each client in a prediction.
+const REQUESTS: u32 = 100;
+/// Programs in a prediction.
+const CROWDS: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// What became of a part, and how it was done or why not.
+pub type Done = (Outcome, String);
+
+/// A part that is to be done.
+pub struct Planned {
+    pub name: String,
+    /// About how long it takes.
+    pub seconds: f64,
+    pub run: Box<dyn Fn(&mut Lab<'_>) -> anyhow::Result<Done>>,
+}
+
+/// The lab while it runs.
+pub struct Lab<'a> {
+    pub report: Report,
+    pub interrupt: &'a Interrupt,
+    devices: Vec<DeviceName>,
+    program: PathBuf,
+    libraries: PathBuf,
+    own: Vec<OsString>,
+    quick: bool,
+    software: bool,
+    profiles: Vec<(String, Profile)>,
+}
+
+/// The lab's program, built if it is not there or older than its source.
+pub fn program(progress: &Progress, interrupt: &Interrupt) -> anyhow::Result<PathBuf> {
+    let root = checkout().context("the lab needs the source folder this program was built from: run it there with cargo run --release -- lab")?;
+    let program = root.join(cast::PROGRAMS).join("lab_work");
+    let changed = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    if changed(&program).is_some_and(|built| changed(&root.join("examples/lab_work.cu")).is_none_or(|source| source <= built)) {
+        return Ok(program);
+    }
+    progress.say("preparing the CUDA compiler (pip, once) and the lab's program");
+    match cast::build(&root, "examples", interrupt)? {
+        Ok(()) => Ok(program),
+        Err(error) if program.exists() => {
+            progress.say(&format!("the lab's program runs as it was built last: {error:#}"));
+            Ok(program)
+        }
+        Err(error) => Err(error.context("the lab cannot build its program")),
+    }
+}
+
+impl<'a> Lab<'a> {
+    pub fn new(devices: &[DeviceName], program: PathBuf, libraries: PathBuf, own: &[OsString], quick: bool, interrupt: &'a Interrupt) -> Self {
+        let mut report = Report::new();
+        report.device = card::describe(devices);
+        let software = ways::is_software(devices);
+        Self { report, interrupt, devices: devices.to_vec(), program, libraries, own: own.to_vec(), quick, software, profiles: Vec::new() }
+    }
+
+    fn workloads(&self) -> &'static [&'static str] {
+        match (self.software, self.quick) {
+            (_, true) => &["matmul", "spin"],
+            (_, false) => &["matmul", "spin", "tiny", "memory"],
+        }
+    }
+
+    fn crowds(&self) -> &'static [u32] {
+        match (self.software, self.quick) {
+            (true, true) => &[1, 2],
+            (false, true) | (true, false) => &[1, 2, 4],
+            (false, false) => &CROWDS,
+        }
+    }
+
+    /// How long a workload is measured.
+    fn seconds(&self) -> f64 {
+        match (self.software, self.quick) {
+            (_, true) => 0.3,
+            (true, false) => 0.5,
+            (false, false) => 1.5,
+        }
+    }
+
+    /// How large a workload is. A matrix product on a card takes milliseconds, as the layers of large
+    /// models do; the others are small.
+    fn size(&self, workload: &str) -> &'static str {
+        match (self.software, workload) {
+            (true, _) => "0",
+            (false, "matmul") => "4",
+            (false, _) => "1",
+        }
+    }
+
+    /// All parts, in their order.
+    pub fn plan(&self) -> Vec<Planned> {
+        let mut parts = Vec::new();
+        let mut add = |name: String, seconds: f64, run: Box<dyn Fn(&mut Lab<'_>) -> anyhow::Result<Done>>| parts.push(Planned { name, seconds, run });
+        let each = self.seconds() + 0.6;
+        add("streams".into(), 2.0, Box::new(|lab| lab.streams()));
+        for (mode, offered) in ways::offered(&self.devices) {
+            let title = cumux_lab::report::title(mode, self.software);
+            match offered {
+                Err(why) => add(title, 0.0, Box::new(move |_| Ok((Outcome::Skipped, why.clone())))),
+                Ok(()) => {
+                    let rounds = self.workloads().len() * self.crowds().len() + usize::from(!self.own.is_empty()) * 2;
+                    add(title, each * rounds as f64, Box::new(move |lab| lab.share(mode)));
+                    // Instances are apart by construction; nothing of them can be told by a model.
+                    if mode != "mig" {
+                        let title = format!("a fault, {}", cumux_lab::report::title(mode, self.software));
+                        add(title, 2.0, Box::new(move |lab| lab.fault(mode)));
+                    }
+                }
+            }
+        }
+        add("slices".into(), if self.software { 0.0 } else { 3.0 }, Box::new(|lab| lab.slices()));
+        add("profiles".into(), each * self.workloads().len() as f64, Box::new(|lab| lab.record()));
+        add("predictions".into(), 4.0, Box::new(|lab| lab.predict()));
+        add("decision".into(), 4.0, Box::new(|lab| lab.decide()));
+        parts
+    }
+
+    fn work(&self, arguments: &[&str]) -> Vec<OsString> {
+        std::iter::once(self.program.clone().into_os_string()).chain(arguments.iter().map(OsString::from)).collect()
+    }
+
+    fn limit(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds()) + SLACK
+    }
+
+    /// Runs one program in the way that is the card's own: natively, or through cumux on a software
+    /// GPU.
+    fn alone(&self, arguments: &[&str]) -> anyhow::Result<End> {
+        let way = Way::open(if self.software { "cumux" } else { "time_sliced" }, &self.devices)?;
+        let command = way.command(&self.work(arguments), 1, &self.libraries, self.software)?;
+        let end = Crowd::start(vec![command], self.interrupt, SLACK)?.finish()?.pop().context("no program ran")?;
+        if !end.status.success() {
+            bail!("{}", end.last_line());
+        }
+        Ok(end)
+    }
+
+    fn streams(&mut self) -> anyhow::Result<Done> {
+        #[derive(Deserialize)]
+        struct Found {
+            streams: Vec<Pair>,
+            matmul: Pair,
+            overlap: Copies,
+        }
+        #[derive(Deserialize)]
+        struct Pair {
+            blocks: u32,
+            one_ms: f64,
+            two_ms: f64,
+        }
+        #[derive(Deserialize)]
+        struct Copies {
+            serial_ms: f64,
+            overlapped_ms: f64,
+        }
+        let end = self.alone(&["streams", self.size("streams")])?;
+        let found: Found = end.result()?;
+        let row = |pair: Pair| StreamsRow { blocks: pair.blocks, one_ms: pair.one_ms, two_ms: pair.two_ms, speedup: pair.one_ms / pair.two_ms.max(1e-9) };
+        self.report.streams = std::iter::once(found.matmul).chain(found.streams).map(row).collect();
+        let Copies { serial_ms, overlapped_ms } = found.overlap;
+        self.report.overlap = Some(Overlap { serial_ms, overlapped_ms, recovered: 1.0 - overlapped_ms / serial_ms.max(1e-9) });
+        Ok((
+            Outcome::Ran,
+            "a small matrix product first, then kernels of several sizes, in two streams against one; copies in three streams against one".into(),
+        ))
+    }
+
+    /// Every workload with every number of programs by one way.
+    fn share(&mut self, mode: &'static str) -> anyhow::Result<Done> {
+        let way = Way::open(mode, &self.devices)?;
+        let seconds = self.seconds().to_string();
+        for workload in self.workloads() {
+            for clients in self.crowds() {
+                let arguments = self.work(&["load", workload, &seconds, self.size(workload)]);
+                let commands = (0..*clients).map(|_| way.command(&arguments, *clients, &self.libraries, self.software)).collect::<Result<_, _>>()?;
+                let mut crowd = Crowd::start(commands, self.interrupt, self.limit())?;
+                crowd.wait_until_ready()?;
+                crowd.go();
+                let findings = crowd.finish()?.iter().map(End::result).collect::<Result<Vec<Finding>, _>>()?;
+                if findings.iter().any(|finding| !finding.right) {
+                    bail!("{workload} with {clients} programs has wrong results");
+                }
+                self.report.sharing.push(measured(mode, workload, &findings));
+                if *workload == self.workloads()[0] && (*clients == 4 || (*clients == 2 && self.quick)) {
+                    self.report.timelines.push(timeline(mode, workload, &findings));
+                }
+            }
+        }
+        if !self.own.is_empty() {
+            for clients in [1, 2] {
+                let row = self.share_own(mode, &way, clients)?;
+                self.report.sharing.push(row);
+            }
+        }
+        self.report.find_slowdowns();
+        let how = match (mode, self.software) {
+            ("time_sliced", true) => "a model: each program has an executor of its own, and the executors take turns on the processors of this machine",
+            ("mig", true) => "a model: each program has multiprocessors of its own, as in instances of equal size",
+            ("cumux", true) => "one executor for all programs, as on a card",
+            ("time_sliced", false) => "without a daemon: the driver gives each process its turn",
+            ("mps", false) => "NVIDIA's MPS in directories of its own, ended afterwards",
+            _ => "a private daemon of cumux",
+        };
+        Ok((Outcome::Ran, how.to_owned()))
+    }
+
+    /// The user's program, so many times at once.
+    fn share_own(&self, mode: &str, way: &Way, clients: u32) -> anyhow::Result<Row> {
+        let commands = (0..clients).map(|_| way.command(&self.own, clients, &self.libraries, self.software)).collect::<Result<_, _>>()?;
+        let ends = Crowd::start(commands, self.interrupt, OWN_LIMIT)?.finish()?;
+        if let Some(end) = ends.iter().find(|end| !end.status.success()) {
+            bail!("your program ended with {}: {}", end.status, end.last_line());
+        }
+        let rates = ends.iter().map(|end| end.said.iter().rev().find_map(|line| rate_in(line)).unwrap_or(1.0 / end.took.as_secs_f64().max(1e-9)));
+        let mut took: Vec<f64> = ends.iter().map(|end| end.took.as_secs_f64() * 1e6).collect();
+        let throughput = rates.sum();
+        took.sort_by(f64::total_cmp);
+        Ok(Row {
+            mode: mode.to_owned(),
+            workload: OWN.to_owned(),
+            clients,
+            source: Source::Measured,
+            throughput,
+            slowdown: 1.0,
+            p50_us: quantile(&took, 0.5),
+            p99_us: quantile(&took, 0.99),
+            start_ms: None,
+            latencies_us: predict::points(&took),
+        })
+    }
+
+    /// One program faults beside others.
+    fn fault(&mut self, mode: &'static str) -> anyhow::Result<Done> {
+        let way = Way::open(mode, &self.devices)?;
+        let seconds = (self.seconds() + 0.5).to_string();
+        let command = |arguments: &[&str]| way.command(&self.work(arguments), INNOCENTS + 1, &self.libraries, self.software);
+        let others = (0..INNOCENTS).map(|_| command(&["load", "spin", &seconds, self.size("spin")])).collect::<Result<_, _>>()?;
+        let mut crowd = Crowd::start(others, self.interrupt, self.limit())?;
+        crowd.wait_until_ready()?;
+        crowd.go();
+        crowd.add(command(&["fault"])?)?;
+        let mut ends = crowd.finish()?;
+        let faulty = ends.pop().context("no program ran")?;
+        if !faulty.said.iter().any(|line| line.contains("ILLEGAL_ADDRESS") || line.contains("IllegalAddress")) {
+            bail!("the program with the fault was not told of it: {}", faulty.last_line());
+        }
+        let survives = |end: &&End| end.result::<Finding>().is_ok_and(|finding| finding.right);
+        let survivors = ends.iter().filter(survives).count() as u32;
+        let told = ends.iter().find(|end| !survives(end)).map(End::last_line).unwrap_or_default();
+        self.report.faults.push(FaultRow { mode: mode.to_owned(), others: INNOCENTS, survivors, told });
+        Ok((Outcome::Ran, "one program makes an illegal access beside three others".into()))
+    }
+
+    fn slices(&mut self) -> anyhow::Result<Done> {
+        if self.software {
+            return Ok((Outcome::Skipped, "a software GPU has no context switches: its clock shows only those of the processors".into()));
+        }
+        #[derive(Deserialize)]
+        struct Found {
+            gaps: Vec<(f64, f64)>,
+        }
+        let way = Way::open("time_sliced", &self.devices)?;
+        let command = || way.command(&self.work(&["slices", "1"]), 2, &self.libraries, false);
+        let mut crowd = Crowd::start(vec![command()?, command()?], self.interrupt, SLACK)?;
+        crowd.wait_until_ready()?;
+        crowd.go();
+        let (mut slices, mut gaps) = (Vec::new(), Vec::new());
+        for end in crowd.finish()? {
+            let found: Found = end.result()?;
+            slices.extend(found.gaps.windows(2).map(|two| (two[1].0 - two[0].1) / 1e3));
+            gaps.extend(found.gaps.iter().map(|gap| (gap.1 - gap.0) / 1e3));
+        }
+        slices.sort_by(f64::total_cmp);
+        gaps.sort_by(f64::total_cmp);
+        let (slice_us, away_us) = (quantile(&slices, 0.5), quantile(&gaps, 0.5));
+        // Away is the other's slice with a switch on both sides.
+        let switch_us = ((away_us - slice_us) / 2.0).max(0.0);
+        self.report.slices = Some(Slices { slice_us, away_us, switch_us, turns: gaps.len() as u64 });
+        Ok((Outcome::Ran, "two programs watch the card's own clock".into()))
+    }
+
+    /// Records every workload alone, through cumux.
+    fn record(&mut self) -> anyhow::Result<Done> {
+        let seconds = self.seconds().to_string();
+        let mut commands: Vec<(String, Vec<OsString>)> = Vec::new();
+        for workload in self.workloads() {
+            commands.push(((*workload).to_owned(), self.work(&["load", workload, &seconds, self.size(workload), "now"])));
+        }
+        if !self.own.is_empty() {
+            commands.push((OWN.to_owned(), self.own.clone()));
+        }
+        for (workload, command) in commands {
+            self.interrupt.check()?;
+            let (_, observed) = record::observe(&self.devices, &command, Output::Discarded)?;
+            let first = observed.into_iter().next().with_context(|| format!("{workload} did nothing on the card"))?;
+            let profile = first.profile.map_err(|why| anyhow::anyhow!("{workload}: {why}"))?;
+            card::complete(&mut self.report, profile.card.multiprocessors);
+            self.profiles.push((workload, profile));
+        }
+        Ok((Outcome::Ran, "each workload alone, as `cumux record` does it".into()))
+    }
+
+    fn predict(&mut self) -> anyhow::Result<Done> {
+        if self.profiles.is_empty() {
+            return Ok((Outcome::Skipped, "no workload was recorded".into()));
+        }
+        let memory = u32::try_from(self.report.device.memory_mib).unwrap_or(u32::MAX);
+        let known = self.report.device.card.as_deref().and_then(|id| cards::find(id).ok());
+        let crowds: &[u32] = if self.quick { &CROWDS[..3] } else { &CROWDS };
+        let mut rows = Vec::new();
+        for (workload, profile) in &self.profiles {
+            let machine = predict::machine(&profile.card, memory);
+            for mode in [Mode::TimeSliced, Mode::Mps, Mode::Cumux, Mode::Streams] {
+                for clients in crowds {
+                    self.interrupt.check()?;
+                    rows.extend(predict::share(&machine, profile, workload, mode, *clients, REQUESTS));
+                }
+            }
+            let Some(card) = known else { continue };
+            for geometry in geometries(card) {
+                rows.extend(predict::instances(card, &geometry, profile, workload, REQUESTS));
+            }
+        }
+        self.report.sharing.extend(rows);
+        self.report.find_slowdowns();
+        self.report.compare();
+        Ok((Outcome::Predicted, "the planner's simulation of the recorded profiles on this card; docs/planning.md says what it rests on".into()))
+    }
+
+    fn decide(&mut self) -> anyhow::Result<Done> {
+        let Some(card) = self.report.device.card.as_deref().and_then(|id| cards::find(id).ok()) else {
+            return Ok((Outcome::Skipped, format!("the planner does not know this card; it knows {}", cards::names())));
+        };
+        // The user's program, if there is one, else the matrix product.
+        let Some((workload, profile)) = self.profiles.iter().find(|(name, _)| name == OWN).or(self.profiles.first()) else {
+            return Ok((Outcome::Skipped, "no workload was recorded".into()));
+        };
+        let program = Program { name: workload.clone(), profile: profile.clone(), count: ASKED, rate: None, share: None };
+        let wishes = Wishes { p99_ns: None, isolation: Isolation::Faults, most_cards: Some(1) };
+        let plan = make_with(card, &[program], wishes, 160)?;
+        let recommended = plan.answers.first().filter(|_| plan.met).map_or("none of the ways meets the wishes".to_owned(), |best| best.title.clone());
+        let against = plan.answers.iter().skip(usize::from(plan.met)).map(|answer| (answer.title.clone(), answer.against.clone())).collect();
+        let name = if workload == OWN { "your program" } else { workload };
+        self.report.decision = Some(Decision {
+            question: format!("{ASKED} copies of {name} on one {}, and a fault of one is to end no other", card.name),
+            recommended,
+            reasons: plan.reasons.clone(),
+            against,
+            plan: serde_json::to_value(&plan).context("cannot write JSON")?,
+        });
+        Ok((Outcome::Predicted, "the planner's answer for the recorded profile, as `cumux plan` gives it".into()))
+    }
+}
+
+/// The full geometries of equal instances.
+fn geometries(card: &'static cards::Card) -> Vec<String> {
+    let Some(table) = &card.mig else { return Vec::new() };
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for geometry in table.full_geometries() {
+        let names: Vec<&str> = geometry.instances.iter().map(|instance| instance.profile.name).collect();
+        let equal = names.iter().all(|name| name == &names[0]) && names[0].chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
+        if equal && !found.iter().any(|(count, _)| *count == names.len()) {
+            found.push((names.len(), names.join(",")));
+        }
+    }
+    found.into_iter().map(|(_, names)| names).collect()
+}
+
+fn measured(mode: &str, workload: &str, findings: &[Finding]) -> Row {
+    let mut points: Vec<f64> = findings.iter().flat_map(|finding| finding.points_us.iter().copied()).collect();
+    points.sort_by(f64::total_cmp);
+    let worst = |of: fn(&Finding) -> f64| findings.iter().map(of).fold(0.0, f64::max);
+    Row {
+        mode: mode.to_owned(),
+        workload: workload.to_owned(),
+        clients: findings.len() as u32,
+        source: Source::Measured,
+        throughput: findings.iter().map(|finding| finding.requests / finding.seconds.max(1e-9)).sum(),
+        slowdown: 1.0,
+        p50_us: worst(|finding| finding.p50_us),
+        p99_us: worst(|finding| finding.p99_us),
+        start_ms: Some(worst(|finding| finding.start_ms)),
+        latencies_us: predict::points(&points),
+    }
+}
+
+fn timeline(mode: &str, workload: &str, findings: &[Finding]) -> Timeline {
+    let first = findings.iter().flat_map(|finding| finding.spans_us.first()).map(|span| span.0).fold(f64::INFINITY, f64::min);
+    let spans = |finding: &Finding| finding.spans_us.iter().map(|(from, to)| (from - first, to - first)).collect();
+    Timeline { mode: mode.to_owned(), workload: workload.to_owned(), spans_us: findings.iter().map(spans).collect() }
+}
+
+/// The rate that a line names: the number before `/s`, or before words that end in `per second`.
+fn rate_in(line: &str) -> Option<f64> {
+    let line = line.to_lowercase();
+    let at = line.find("/s").or_else(|| line.find("per second"))?;
+    let number = line[..at].split_whitespace().rev().find_map(|word| word.trim_matches(|c: char| !c.is_ascii_digit()).replace(',', "").parse::<f64>().ok())?;
+    (number.is_finite() && number > 0.0).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_found_in_what_programs_print() {
+        assert_eq!(rate_in("throughput: 1234.5 images/s"), Some(1234.5));
+        assert_eq!(rate_in("1,200 requests per second (p99 3 ms)"), Some(1200.0));
+        assert_eq!(rate_in("Rate = 17 it/s"), Some(17.0));
+        for none in ["done", "images/s", "0 images/s", "took 3 seconds", "see /srv/model"] {
+            assert_eq!(rate_in(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn geometries_of_equal_instances_are_found() {
+        let found = geometries(cards::find("h200").unwrap());
+        assert!(found.iter().any(|names| names.split(',').count() == 7), "{found:?}");
+        assert!(geometries(cards::find("l4").unwrap()).is_empty());
+    }
+}

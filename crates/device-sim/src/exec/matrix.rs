@@ -1,0 +1,397 @@
+//! Matrix instructions of a warp (PTX ISA, *Warp-Level Matrix Instructions*).
+//!
+//! `mma` says which lane holds which element. `wmma` leaves it open; here its fragments are laid out
+//! as those of `mma`, block after block: rows first, then columns. PTX leaves the order of additions
+//! and their precision open, too: sums are made of exact products in double precision, and rounded
+//! once.
+
+use super::access::{NearMemory, compute_addresses};
+use super::fault::{LaneFault, LaneResult, for_each_lane};
+use super::interface::{FaultKind, GlobalMemory};
+use super::single;
+use crate::program::code::{BitProduct, Element, MatrixKind, MatrixOp, MatrixPart, MatrixShape, Place};
+use crate::simd::lanes::{LANES, NO_SLOT, PerLane32, RegisterSlot, WarpRegisters};
+use crate::simd::ops::half::{B, H, Small};
+use crate::simd::ops::round::RN;
+
+/// The canonical NaN of singles.
+const NAN32: u32 = 0x7fff_ffff;
+
+/// Performs the instruction for the lanes of `mask`.
+pub(super) fn perform<M: GlobalMemory>(
+    registers: &mut WarpRegisters<'_>,
+    op: &MatrixOp,
+    mask: u32,
+    near: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<()> {
+    match op.kind {
+        MatrixKind::Multiply { shape, elements, into, saturates, bits } => multiply(registers, op, shape, elements, into, saturates, bits, mask),
+        MatrixKind::MultiplyQuads { a_by_column, b_by_row, accumulator, into } => {
+            multiply_quads(registers, op, [a_by_column, b_by_row], accumulator, into, mask);
+        }
+        MatrixKind::LoadFragment { shape, part, element, by_column } => {
+            return load_fragment(registers, op, shape, part, element, by_column, mask, near, memory);
+        }
+        MatrixKind::StoreFragment { shape, element, by_column } => return store_fragment(registers, op, shape, element, by_column, mask, near, memory),
+        MatrixKind::LoadRows { transposed } => return load_rows(registers, op, transposed, mask, near, memory),
+        MatrixKind::StoreRows { transposed } => return store_rows(registers, op, transposed, mask, near, memory),
+        MatrixKind::Transpose => {
+            let from = *registers.get32(op.a[0]);
+            let element = |row: usize, column: usize| from.0[4 * row + column / 2] >> (16 * (column & 1)) & 0xffff;
+            let mut out = PerLane32::splat(0);
+            for lane in 0..LANES {
+                let (row, column) = (lane / 4, 2 * (lane % 4));
+                out.0[lane] = element(column, row) | element(column + 1, row) << 16;
+            }
+            registers.set32(op.d[0], &out, mask);
+        }
+    }
+    Ok(())
+}
+
+/// The row and column of an element of a fragment: element `within` of register `register`.
+fn position(shape: MatrixShape, part: MatrixPart, element: Element, register: u32, within: u32, lane: u32) -> (u32, u32) {
+    let (group, in_group) = (lane / 4, lane % 4);
+    let each = element.per_register();
+    match part {
+        MatrixPart::A => {
+            let (rows, columns) = (shape.m / 8, shape.k / (4 * each));
+            let block = register % (rows * columns);
+            (group + 8 * (block % rows), in_group * each + within + block / rows * 4 * each)
+        }
+        MatrixPart::B => {
+            let (rows, columns) = (shape.k / (4 * each), shape.n / 8);
+            let block = register % (rows * columns);
+            (in_group * each + within + block % rows * 4 * each, group + 8 * (block / rows))
+        }
+        MatrixPart::C => {
+            let n = register * each + within;
+            let (pair, rows) = (n / 2, shape.m / 8);
+            (group + 8 * (pair % rows), 2 * in_group + n % 2 + 8 * (pair / rows))
+        }
+    }
+}
+
+/// The bits of a lane's register.
+fn read(registers: &WarpRegisters<'_>, slot: RegisterSlot, element: Element, lane: usize) -> u64 {
+    if element == Element::Double { registers.get64(slot).0[lane] } else { registers.get32(slot).0[lane].into() }
+}
+
+/// Element `within` of a register, as a number.
+fn real(element: Element, register: u64, within: u32) -> f64 {
+    let bits = register >> (element.bits() * within);
+    match element {
+        Element::Half => Small::wide(H(bits as u16)),
+        Element::Brain => Small::wide(B(bits as u16)),
+        Element::Tf32 => f32::from_bits(bits as u32 & !0x1fff).into(),
+        Element::Single => f32::from_bits(bits as u32).into(),
+        Element::Narrow(format) => format.decode(bits as u8),
+        _ => f64::from_bits(bits),
+    }
+}
+
+/// Element `within` of a register, as a whole number.
+fn whole(element: Element, register: u64, within: u32) -> i64 {
+    let bits = register >> (element.bits() * within);
+    match element {
+        Element::U8 => i64::from(bits as u8),
+        Element::S8 => i64::from(bits as i8),
+        Element::U4 => (bits & 15) as i64,
+        Element::S4 => ((bits as i64) << 60) >> 60,
+        Element::Bit => (bits & 1) as i64,
+        _ => i64::from(bits as i32),
+    }
+}
+
+/// The bits of a number as an element.
+fn encode_real(element: Element, value: f64) -> u64 {
+    match element {
+        Element::Half => <H as Small>::rounded::<RN>(value).0.into(),
+        Element::Single if value.is_nan() => NAN32.into(),
+        Element::Single => (value as f32).to_bits().into(),
+        _ => value.to_bits(),
+    }
+}
+
+/// A matrix, gathered from the registers of all lanes.
+fn gather<T: Copy>(
+    registers: &WarpRegisters<'_>,
+    slots: &[RegisterSlot],
+    (shape, part, element): (MatrixShape, MatrixPart, Element),
+    mask: u32,
+    zero: T,
+    value: fn(Element, u64, u32) -> T,
+) -> Vec<T> {
+    let (rows, columns) = match part {
+        MatrixPart::A => (shape.m, shape.k),
+        MatrixPart::B => (shape.k, shape.n),
+        MatrixPart::C => (shape.m, shape.n),
+    };
+    let mut out = vec![zero; (rows * columns) as usize];
+    for (n, slot) in slots.iter().enumerate() {
+        for_each_lane(mask, |lane| {
+            let bits = read(registers, *slot, element, lane);
+            for within in 0..element.per_register() {
+                let (row, column) = position(shape, part, element, n as u32, within, lane as u32);
+                out[(row * columns + column) as usize] = value(element, bits, within);
+            }
+        });
+    }
+    out
+}
+
+/// Writes a result into the registers of all lanes. `bits` gives an element's bits by its index.
+fn spread(
+    registers: &mut WarpRegisters<'_>,
+    slots: &[RegisterSlot],
+    element: Element,
+    mask: u32,
+    index: impl Fn(u32, u32, u32) -> usize,
+    bits: impl Fn(usize) -> u64,
+) {
+    for (n, slot) in slots.iter().enumerate() {
+        for_each_lane(mask, |lane| {
+            let each = element.per_register();
+            let value = (0..each).fold(0, |all, within| all | bits(index(n as u32, within, lane as u32)) << (element.bits() * within));
+            if element == Element::Double {
+                registers.r64[*slot as usize].0[lane] = value;
+            } else {
+                registers.r32[*slot as usize].0[lane] = value as u32;
+            }
+        });
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one instruction")]
+fn multiply(
+    registers: &mut WarpRegisters<'_>,
+    op: &MatrixOp,
+    shape: MatrixShape,
+    elements: [Element; 3],
+    into: Element,
+    saturates: bool,
+    bits: BitProduct,
+    mask: u32,
+) {
+    let MatrixShape { m, n, k } = shape;
+    let [ea, eb, ec] = elements;
+    let index = |register, within, lane| {
+        let (row, column) = position(shape, MatrixPart::C, into, register, within, lane);
+        (row * n + column) as usize
+    };
+    let cells = (0..m).flat_map(|row| (0..n).map(move |column| (row, column)));
+    if into.is_whole() {
+        let a = gather(registers, &op.a, (shape, MatrixPart::A, ea), mask, 0, whole);
+        let b = gather(registers, &op.b, (shape, MatrixPart::B, eb), mask, 0, whole);
+        let c = gather(registers, &op.c, (shape, MatrixPart::C, ec), mask, 0, whole);
+        let product = |a: i64, b: i64| if ea == Element::Bit && bits == BitProduct::Xor { a ^ b } else { a * b };
+        let sum = |(row, column): (u32, u32)| {
+            let products = (0..k).map(|i| product(a[(row * k + i) as usize], b[(i * n + column) as usize]));
+            let sum = c[(row * n + column) as usize] + products.sum::<i64>();
+            if saturates { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum }
+        };
+        let out: Vec<i64> = cells.map(sum).collect();
+        spread(registers, &op.d, into, mask, index, |at| u64::from(out[at] as u32));
+        return;
+    }
+    let a = gather(registers, &op.a, (shape, MatrixPart::A, ea), mask, 0.0, real);
+    let b = gather(registers, &op.b, (shape, MatrixPart::B, eb), mask, 0.0, real);
+    let c = gather(registers, &op.c, (shape, MatrixPart::C, ec), mask, 0.0, real);
+    let sum =
+        |(row, column): (u32, u32)| (0..k).fold(c[(row * n + column) as usize], |sum, i| a[(row * k + i) as usize].mul_add(b[(i * n + column) as usize], sum));
+    let out: Vec<f64> = cells.map(sum).collect();
+    spread(registers, &op.d, into, mask, index, |at| encode_real(into, out[at]));
+}
+
+/// Lanes 0 to 3 and 16 to 19 make the first product, lanes 4 to 7 and 20 to 23 the second, and so
+/// on.
+fn multiply_quads(registers: &mut WarpRegisters<'_>, op: &MatrixOp, [a_by_column, b_by_row]: [bool; 2], accumulator: Element, into: Element, mask: u32) {
+    /// The row and column of accumulator `n` of a lane.
+    fn cell(element: Element, n: u32, lane: u32) -> (u32, u32) {
+        let lower = if lane < 16 { 0 } else { 4 };
+        if element == Element::Half { (lane % 4 + lower, n) } else { ((lane & 1) + (n & 2) + lower, (n & 4) + (lane & 2) + (n & 1)) }
+    }
+    let mut a = [[[0.0; 4]; 8]; 4];
+    let mut b = [[[0.0; 8]; 4]; 4];
+    let mut sums = [[[0.0; 8]; 8]; 4];
+    for_each_lane(mask, |lane| {
+        let (quad, l) = (lane / 4 % 4, lane as u32);
+        let outer = l % 4 + if l < 16 { 0 } else { 4 };
+        for n in 0..4u32 {
+            let half = |slots: &[RegisterSlot]| real(Element::Half, read(registers, slots[n as usize / 2], Element::Half, lane), n % 2);
+            let shifted = n + if l < 16 { 0 } else { 4 };
+            let (row, column) = if a_by_column { (shifted, l % 4) } else { (outer, n) };
+            a[quad][row as usize][column as usize] = half(&op.a);
+            let (row, column) = if b_by_row { (l % 4, shifted) } else { (n, outer) };
+            b[quad][row as usize][column as usize] = half(&op.b);
+        }
+        for n in 0..8u32 {
+            let each = accumulator.per_register();
+            let (row, column) = cell(accumulator, n, l);
+            sums[quad][row as usize][column as usize] = real(accumulator, read(registers, op.c[(n / each) as usize], accumulator, lane), n % each);
+        }
+    });
+    for (sums, (a, b)) in sums.iter_mut().zip(a.iter().zip(&b)) {
+        for (row, sums) in sums.iter_mut().enumerate() {
+            for (column, sum) in sums.iter_mut().enumerate() {
+                *sum = (0..4).fold(*sum, |sum, k| f64::mul_add(a[row][k], b[k][column], sum));
+            }
+        }
+    }
+    let index = |register: u32, within: u32, lane: u32| {
+        let (row, column) = cell(into, register * into.per_register() + within, lane);
+        ((lane / 4 % 4) * 64 + row * 8 + column) as usize
+    };
+    spread(registers, &op.d, into, mask, index, |at| encode_real(into, sums[at / 64][at / 8 % 8][at % 8]));
+}
+
+/// The address of each lane.
+fn addresses(registers: &WarpRegisters<'_>, place: Place) -> [u64; LANES] {
+    compute_addresses(registers, place.base, place.offset).0
+}
+
+/// The distance of two rows (or columns) of each lane's matrix, in elements.
+fn strides(registers: &WarpRegisters<'_>, op: &MatrixOp, otherwise: u32) -> [u64; LANES] {
+    if op.stride == NO_SLOT { [otherwise.into(); LANES] } else { registers.get32(op.stride).0.map(u64::from) }
+}
+
+/// Where an element lies: its address, and its first bit there.
+fn locate(start: u64, stride: u64, element: Element, (row, column): (u32, u32), by_column: bool) -> (u64, u32) {
+    let (outer, inner) = if by_column { (column, row) } else { (row, column) };
+    let bit = outer_bits(outer, stride, inner).wrapping_mul(element.bits().into());
+    (start.wrapping_add(bit / 8), (bit % 8) as u32)
+}
+
+fn outer_bits(outer: u32, stride: u64, inner: u32) -> u64 {
+    u64::from(outer).wrapping_mul(stride).wrapping_add(inner.into())
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one instruction")]
+fn load_fragment<M: GlobalMemory>(
+    registers: &mut WarpRegisters<'_>,
+    op: &MatrixOp,
+    shape: MatrixShape,
+    part: MatrixPart,
+    element: Element,
+    by_column: bool,
+    mask: u32,
+    near: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<()> {
+    let (rows, columns) = match part {
+        MatrixPart::A => (shape.m, shape.k),
+        MatrixPart::B => (shape.k, shape.n),
+        MatrixPart::C => (shape.m, shape.n),
+    };
+    let starts = addresses(registers, op.place);
+    let strides = strides(registers, op, if by_column { rows } else { columns });
+    let bytes = u64::from(element.bits().div_ceil(8));
+    for (n, slot) in op.d.iter().enumerate() {
+        for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
+            let mut value = 0;
+            for within in 0..element.per_register() {
+                let at = position(shape, part, element, n as u32, within, lane as u32);
+                let (address, bit) = locate(starts[lane], strides[lane], element, at, by_column);
+                let loaded = single::load(near, memory, op.place.space, address, bytes, lane)? >> bit;
+                let kept = if element.bits() == 64 { loaded } else { loaded & ((1 << element.bits()) - 1) };
+                value |= kept << (element.bits() * within);
+            }
+            if element == Element::Double {
+                registers.r64[*slot as usize].0[lane] = value;
+            } else {
+                registers.r32[*slot as usize].0[lane] = value as u32;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one instruction")]
+fn store_fragment<M: GlobalMemory>(
+    registers: &WarpRegisters<'_>,
+    op: &MatrixOp,
+    shape: MatrixShape,
+    element: Element,
+    by_column: bool,
+    mask: u32,
+    near: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<()> {
+    let starts = addresses(registers, op.place);
+    let strides = strides(registers, op, if by_column { shape.m } else { shape.n });
+    let bytes = u64::from(element.bits() / 8);
+    for (n, slot) in op.a.iter().enumerate() {
+        for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
+            let register = read(registers, *slot, element, lane);
+            for within in 0..element.per_register() {
+                let at = position(shape, MatrixPart::C, element, n as u32, within, lane as u32);
+                let (address, _) = locate(starts[lane], strides[lane], element, at, by_column);
+                single::store(near, memory, op.place.space, address, bytes, register >> (element.bits() * within), lane)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The lane that names row `row` of matrix `matrix`, and the address of a pair of elements there.
+fn row_address(starts: &[u64; LANES], matrix: usize, row: usize) -> LaneResult<(usize, u64)> {
+    let lane = 8 * matrix + row;
+    let start = starts[lane];
+    if start & 15 != 0 {
+        return Err(LaneFault::access(FaultKind::Misaligned, lane, start, 16));
+    }
+    Ok((lane, start))
+}
+
+fn load_rows<M: GlobalMemory>(
+    registers: &mut WarpRegisters<'_>,
+    op: &MatrixOp,
+    transposed: bool,
+    mask: u32,
+    near: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<()> {
+    let starts = addresses(registers, op.place);
+    for (matrix, slot) in op.d.iter().enumerate() {
+        let mut elements = [[0u32; 8]; 8];
+        for (row, elements) in elements.iter_mut().enumerate() {
+            if mask >> (8 * matrix + row) & 1 == 0 {
+                continue;
+            }
+            let (lane, start) = row_address(&starts, matrix, row)?;
+            for (column, element) in elements.iter_mut().enumerate() {
+                *element = single::load(near, memory, op.place.space, start + 2 * column as u64, 2, lane)? as u32;
+            }
+        }
+        for_each_lane(mask, |lane| {
+            let (row, column) = (lane / 4, 2 * (lane % 4));
+            let element = |column: usize| if transposed { elements[column][row] } else { elements[row][column] };
+            registers.r32[*slot as usize].0[lane] = element(column) | element(column + 1) << 16;
+        });
+    }
+    Ok(())
+}
+
+fn store_rows<M: GlobalMemory>(
+    registers: &WarpRegisters<'_>,
+    op: &MatrixOp,
+    transposed: bool,
+    mask: u32,
+    near: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<()> {
+    let starts = addresses(registers, op.place);
+    for (matrix, slot) in op.a.iter().enumerate() {
+        let from = registers.get32(*slot);
+        let pair = |row: usize, column: usize| from.0[4 * row + column / 2] >> (16 * (column & 1)) & 0xffff;
+        for row in (0..8).filter(|row| mask >> (8 * matrix + row) & 1 != 0) {
+            let (lane, start) = row_address(&starts, matrix, row)?;
+            for column in 0..8 {
+                let element = if transposed { pair(column, row) } else { pair(row, column) };
+                single::store(near, memory, op.place.space, start + 2 * column as u64, 2, element.into(), lane)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Asynchronous copies (PTX ISA, *Data Movement and Conversion Instructions: Asynchronous copy*).
+
+use super::body::Lowerer;
+use super::error::{Lowered, Trouble, reject};
+use super::memory::lower_address;
+use super::registers::Class;
+use crate::program::code::{CopyOp, MbarrierKind, MbarrierOp, MemoryOp, Op, Order, Place};
+use crate::simd::lanes::NO_SLOT;
+use cumux_ptx::ast::{Imm, Instruction, Modifier, Operand, ScalarType as T, StateSpace, Word};
+
+pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let words: Vec<&str> = i
+        .modifiers
+        .iter()
+        .filter_map(|m| match m {
+            Modifier::Other(word) => Some(&**word),
+            Modifier::Word(word) => Some(word.name()),
+            _ => None,
+        })
+        .collect();
+    match words.as_slice() {
+        // Copies are done when they are issued.
+        ["async", "commit_group" | "wait_group" | "wait_all"]
+        | ["async", "bulk", "commit_group" | "wait_group"]
+        | ["async", "bulk", "wait_group", "read"]
+        | ["async", "bulk", "prefetch"] => {
+            lowerer.emit(Op::Nothing);
+            Ok(())
+        }
+        ["async"] => lower_small(lowerer, i),
+        ["async", "mbarrier::arrive"] | ["async", "mbarrier", "arrive"] => {
+            // One arrival more is expected, and it comes at once.
+            lowerer.emit(Op::Nothing);
+            Ok(())
+        }
+        ["async", "mbarrier::arrive", "noinc"] | ["async", "mbarrier", "arrive", "noinc"] => {
+            let [place] = i.operands.as_slice() else { return reject("an address is needed") };
+            let (space, base, offset) = lower_address(lowerer, i.space(), place)?;
+            lowerer.emit(Op::Mbarrier(Box::new(MbarrierOp { kind: MbarrierKind::Arrive, space, base, offset, d: NO_SLOT, a: NO_SLOT })));
+            Ok(())
+        }
+        ["async", "bulk", "mbarrier::complete_tx::bytes"] | ["async", "bulk", "bulk_group"] => lower_bulk(lowerer, i),
+        _ => Err(Trouble::Refused),
+    }
+}
+
+fn place(lowerer: &mut Lowerer<'_>, space: StateSpace, operand: &Operand) -> Lowered<Place> {
+    let (space, base, offset) = lower_address(lowerer, Some(space), operand)?;
+    Ok(Place { space, base, offset })
+}
+
+/// The state spaces written: target and source.
+fn spaces(i: &Instruction) -> Lowered<(StateSpace, StateSpace)> {
+    let spaces: Vec<StateSpace> = i
+        .modifiers
+        .iter()
+        .filter_map(|m| match m {
+            Modifier::Space(space) => Some(*space),
+            _ => None,
+        })
+        .collect();
+    match spaces.as_slice() {
+        [to, from] => Ok((*to, *from)),
+        _ => Err(Trouble::Refused),
+    }
+}
+
+/// `cp.async` of 4, 8 or 16 bytes to shared memory.
+fn lower_small(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let (to, from) = spaces(i)?;
+    let [target, source, Operand::Imm(Imm::Int(bytes @ (4 | 8 | 16))), rest @ ..] = i.operands.as_slice() else {
+        return reject("two addresses and 4, 8 or 16 bytes are needed");
+    };
+    let (to, from) = (place(lowerer, to, target)?, place(lowerer, from, source)?);
+    let mut op = CopyOp { to, from, bytes: lowerer.intern_constant32(*bytes as u32), align: *bytes as u32, read: NO_SLOT, ignore: NO_SLOT, counted_by: None };
+    for operand in rest {
+        match operand {
+            Operand::Reg(register) if lowerer.class_of(*register) == Class::Predicate => op.ignore = lowerer.lower_plain_predicate(operand)?,
+            Operand::NotReg(_) => op.ignore = lowerer.lower_plain_predicate(operand)?,
+            // The policy of a cache.
+            Operand::Reg(register) if lowerer.class_of(*register) == Class::Wide => {}
+            Operand::Imm(Imm::Int(read)) if read == bytes => {}
+            _ => op.read = lowerer.lower_source32(operand, T::U32)?,
+        }
+    }
+    if op.read != NO_SLOT || op.ignore != NO_SLOT {
+        lowerer.emit(Op::Copy(Box::new(op)));
+        return Ok(());
+    }
+    // The usual case is a load and a store of words.
+    let count = (*bytes / 4) as u8;
+    let mut data = [NO_SLOT; 8];
+    data[..count.into()].fill_with(|| lowerer.new_temporary32());
+    let access = |place: Place| {
+        Box::new(MemoryOp { space: place.space, base: place.base, offset: place.offset, bytes: 4, count, data, wide: false, sign: 0, order: Order::Weak })
+    };
+    lowerer.emit(Op::Load(access(from)));
+    lowerer.emit(Op::Store(access(to)));
+    Ok(())
+}
+
+/// `cp.async.bulk` between global memory and the block's shared memory.
+fn lower_bulk(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let (to, from) = spaces(i)?;
+    let counted = i.modifiers.iter().any(|m| matches!(m, Modifier::Other(word) if word.starts_with("mbarrier")));
+    if i.has(Word::Mask)
+        || !matches!((to.is_shared(), from, counted), (true, StateSpace::Global, true) | (false, StateSpace::Shared | StateSpace::SharedCta, false))
+    {
+        return Err(Trouble::Refused);
+    }
+    let [target, source, bytes, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };
+    let counted_by = match (counted, rest) {
+        (true, [barrier, ..]) => Some(place(lowerer, StateSpace::Shared, barrier)?),
+        (true, []) => return reject("a barrier object is needed"),
+        (false, _) => None,
+    };
+    let (to, from) = (place(lowerer, to, target)?, place(lowerer, from, source)?);
+    let bytes = lowerer.lower_source32(bytes, T::U32)?;
+    lowerer.emit(Op::Copy(Box::new(CopyOp { to, from, bytes, align: 16, read: NO_SLOT, ignore: NO_SLOT, counted_by })));
+    Ok(())
+}

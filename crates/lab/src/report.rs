@@ -1,0 +1,384 @@
+//! The lab's results. docs/lab.md explains each field.
+
+use serde::Serialize;
+
+/// The word in `format`.
+pub const FORMAT: &str = "cumux-lab";
+/// The version of the document.
+pub const VERSION: u32 = 1;
+
+/// Everything.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: &'static str,
+    /// [`VERSION`].
+    pub version: u32,
+    /// When and where.
+    pub made: Made,
+    /// On what.
+    pub device: Device,
+    /// What ran, what was skipped, and why.
+    pub parts: Vec<Part>,
+    /// What programs share the card by each way.
+    pub sharing: Vec<Row>,
+    /// Two streams of one process against one.
+    pub streams: Vec<StreamsRow>,
+    /// Copies beside computing against one after the other.
+    pub overlap: Option<Overlap>,
+    /// How contexts take turns.
+    pub slices: Option<Slices>,
+    /// What a fault takes down.
+    pub faults: Vec<FaultRow>,
+    /// Who ran when.
+    pub timelines: Vec<Timeline>,
+    /// Predicted beside measured.
+    pub model: Model,
+    /// What must hold.
+    pub gates: Vec<Gate>,
+    /// What to do.
+    pub decision: Option<Decision>,
+    /// The files that were written for administrators, below the report's folder.
+    pub artifacts: Vec<String>,
+}
+
+/// When and where.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Made {
+    /// Seconds since 1970.
+    pub at: u64,
+    /// The same for people.
+    pub date: String,
+    /// Version of cumux.
+    pub cumux: String,
+    /// Operating system.
+    pub system: String,
+    /// Processors of the machine.
+    pub processors: usize,
+    /// With `--quick`.
+    pub quick: bool,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// The card.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Device {
+    /// As `--device` names it.
+    pub id: String,
+    /// The driver's name for it.
+    pub name: String,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Memory.
+    pub memory_mib: u64,
+    /// True if it is a software GPU: then times show behaviour, not speed.
+    pub software: bool,
+    /// Version of the driver; empty on a software GPU.
+    pub driver: String,
+    /// The planner's name for it, if it knows the card.
+    pub card: Option<String>,
+    /// Processes of others that use the card, as far as the driver says.
+    pub others: Vec<u32>,
+}
+
+/// What became of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It ran.
+    Ran,
+    /// It was predicted by the planner's simulation.
+    Predicted,
+    /// It could not run here.
+    Skipped,
+    /// It ran and went wrong.
+    Failed,
+}
+
+/// A part of the lab.
+#[derive(Debug, Clone, Serialize)]
+pub struct Part {
+    /// Its name.
+    pub name: String,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// How it was done, or why it was not: sentences.
+    pub why: String,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// Where a figure is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// From programs that ran.
+    Measured,
+    /// From the planner's simulation of a recorded profile.
+    Predicted,
+}
+
+/// So many copies of a program by one way.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The way: `time_sliced`, `mps`, `cumux`, `cumux_own`, `streams`, `mig`.
+    pub mode: String,
+    /// The workload.
+    pub workload: String,
+    /// Copies.
+    pub clients: u32,
+    /// Measured or predicted.
+    pub source: Source,
+    /// Requests a second of all.
+    pub throughput: f64,
+    /// How many times slower each is than one alone by the same way.
+    pub slowdown: f64,
+    /// Half of the requests take at most this.
+    pub p50_us: f64,
+    /// 99 of 100 take at most this: the worst program's.
+    pub p99_us: f64,
+    /// From the program's start to its first result, the worst one's. Measured only.
+    pub start_ms: Option<f64>,
+    /// Times at every twentieth part of the requests, shortest first.
+    pub latencies_us: Vec<f64>,
+}
+
+/// Kernels of one size in two streams against one.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamsRow {
+    /// Blocks of a kernel.
+    pub blocks: u32,
+    /// All of them in one stream.
+    pub one_ms: f64,
+    /// In two.
+    pub two_ms: f64,
+    /// How many times faster two are.
+    pub speedup: f64,
+}
+
+/// Copies in, kernels, copies out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Overlap {
+    /// One after the other.
+    pub serial_ms: f64,
+    /// In three streams.
+    pub overlapped_ms: f64,
+    /// Part of the time that is gained.
+    pub recovered: f64,
+}
+
+/// How contexts take turns, by the card's own clock.
+#[derive(Debug, Clone, Serialize)]
+pub struct Slices {
+    /// How long a context keeps the card.
+    pub slice_us: f64,
+    /// How long it is away.
+    pub away_us: f64,
+    /// From one context to the other.
+    pub switch_us: f64,
+    /// Turns that were seen.
+    pub turns: u64,
+}
+
+/// A program faults beside others.
+#[derive(Debug, Clone, Serialize)]
+pub struct FaultRow {
+    /// The way.
+    pub mode: String,
+    /// Others that ran.
+    pub others: u32,
+    /// Others that finished with right results.
+    pub survivors: u32,
+    /// What the others were told, if they did not.
+    pub told: String,
+}
+
+/// Who ran when: requests of each program.
+#[derive(Debug, Clone, Serialize)]
+pub struct Timeline {
+    /// The way.
+    pub mode: String,
+    /// The workload.
+    pub workload: String,
+    /// For each program beginning and end of its requests, in microseconds since the first.
+    pub spans_us: Vec<Vec<(f64, f64)>>,
+}
+
+/// Predicted beside measured.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Model {
+    /// Each figure that is known both ways.
+    pub pairs: Vec<Pair>,
+    /// Half of the errors of throughput are at most this, in percent.
+    pub median_error: Option<f64>,
+    /// The largest.
+    pub worst_error: Option<f64>,
+}
+
+/// A figure that is known both ways.
+#[derive(Debug, Clone, Serialize)]
+pub struct Pair {
+    /// The way.
+    pub mode: String,
+    /// The workload.
+    pub workload: String,
+    /// Copies.
+    pub clients: u32,
+    /// `throughput` or `p99_us`.
+    pub figure: &'static str,
+    /// As it was measured.
+    pub measured: f64,
+    /// As it was predicted.
+    pub predicted: f64,
+}
+
+impl Pair {
+    /// How far the prediction is off, in percent of what was measured.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        100.0 * (self.predicted - self.measured).abs() / self.measured.abs().max(1e-9)
+    }
+}
+
+/// What became of a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It holds.
+    Passed,
+    /// It does not.
+    Failed,
+    /// There is no figure for it.
+    NotJudged,
+}
+
+/// Something that must hold.
+#[derive(Debug, Clone, Serialize)]
+pub struct Gate {
+    /// In words.
+    pub name: String,
+    /// What was found.
+    pub figure: String,
+    /// What is wanted.
+    pub wanted: String,
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// Why it may not, or why it was not judged.
+    pub why: String,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Serialize)]
+pub struct Decision {
+    /// What was asked of the planner.
+    pub question: String,
+    /// Its answer.
+    pub recommended: String,
+    /// Why.
+    pub reasons: Vec<String>,
+    /// The other answers, and what breaks with each.
+    pub against: Vec<(String, String)>,
+    /// The planner's whole answer, as `cumux plan --json` prints it.
+    pub plan: serde_json::Value,
+}
+
+impl Report {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { format: FORMAT, version: VERSION, ..Self::default() }
+    }
+
+    /// The row of so many copies, if there is one.
+    #[must_use]
+    pub fn row(&self, mode: &str, workload: &str, clients: u32, source: Source) -> Option<&Row> {
+        self.sharing.iter().find(|row| row.mode == mode && row.workload == workload && row.clients == clients && row.source == source)
+    }
+
+    /// Fills in how much slower each program is than one alone, where that is known.
+    pub fn find_slowdowns(&mut self) {
+        let alone: Vec<(String, String, Source, f64)> =
+            (self.sharing.iter().filter(|row| row.clients == 1)).map(|row| (row.mode.clone(), row.workload.clone(), row.source, row.throughput)).collect();
+        for row in &mut self.sharing {
+            let one = alone.iter().find(|(mode, workload, source, _)| *mode == row.mode && *workload == row.workload && *source == row.source);
+            if let Some((.., one)) = one
+                && row.throughput > 0.0
+            {
+                row.slowdown = one * f64::from(row.clients) / row.throughput;
+            }
+        }
+    }
+
+    /// Puts predictions beside measurements.
+    pub fn compare(&mut self) {
+        let mut pairs = Vec::new();
+        for measured in self.sharing.iter().filter(|row| row.source == Source::Measured) {
+            let Some(predicted) = self.row(&measured.mode, &measured.workload, measured.clients, Source::Predicted) else { continue };
+            let pair = |figure, measured_value, predicted_value| Pair {
+                mode: measured.mode.clone(),
+                workload: measured.workload.clone(),
+                clients: measured.clients,
+                figure,
+                measured: measured_value,
+                predicted: predicted_value,
+            };
+            pairs.push(pair("throughput", measured.throughput, predicted.throughput));
+            pairs.push(pair("p99_us", measured.p99_us, predicted.p99_us));
+        }
+        let mut errors: Vec<f64> = pairs.iter().map(Pair::error).collect();
+        errors.sort_by(f64::total_cmp);
+        self.model = Model { median_error: errors.get(errors.len() / 2).copied(), worst_error: errors.last().copied(), pairs };
+    }
+
+    /// Workloads in the order in which they came.
+    #[must_use]
+    pub fn workloads(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for row in &self.sharing {
+            if !names.contains(&row.workload.as_str()) {
+                names.push(&row.workload);
+            }
+        }
+        names
+    }
+
+    /// Modes in the order in which they came.
+    #[must_use]
+    pub fn modes(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for row in &self.sharing {
+            if !names.contains(&row.mode.as_str()) {
+                names.push(&row.mode);
+            }
+        }
+        names
+    }
+
+    /// Whether every gate that was judged holds.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        self.gates.iter().all(|gate| gate.verdict != Verdict::Failed)
+    }
+}
+
+/// A mode as people name it.
+#[must_use]
+pub fn title(mode: &str, software: bool) -> String {
+    let title = match mode {
+        "time_sliced" => "time-slicing",
+        "mps" => "NVIDIA MPS",
+        "cumux" => "cumux",
+        "cumux_own" => "cumux, own executors",
+        "streams" => "streams of one process",
+        "mig" => "MIG instances",
+        "exclusive" => "alone",
+        other => other,
+    };
+    match (software, mode) {
+        (true, "time_sliced") => "time-sliced model".to_owned(),
+        (true, "mig") => "instances model".to_owned(),
+        (true, "cumux") => "shared (cumux)".to_owned(),
+        _ => title.to_owned(),
+    }
+}

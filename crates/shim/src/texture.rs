@@ -1,0 +1,292 @@
+//! Texture and surface objects: descriptions in the pinned window, which the device reads
+//! ([`cumux_wire::texture`]). The handle that a kernel gets is the description's address.
+
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::ffi::{Try, error, get, put};
+use crate::log::unsupported;
+use crate::memory;
+use crate::sync::lock;
+use crate::{array, context, process};
+use cumux_abi::{
+    CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION, CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CU_TRSF_SEAMLESS_CUBEMAP, CU_TRSF_SRGB,
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray_format, CUdeviceptr, CUfilter_mode, CUresourceViewFormat,
+    CUresourcetype, CUsurfObject, CUtexObject,
+};
+use cumux_wire::texture::{AddressMode, Channel, DESCRIPTION_BYTES, Description, Level, Sampling, Shape};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Texels of linear memory at most (`CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH`).
+const MOST_LINEAR: u64 = 1 << 28;
+
+/// What the program said of an object.
+struct Object {
+    context: u64,
+    resource: CUDA_RESOURCE_DESC,
+    /// `None` for a surface.
+    texture: Option<(CUDA_TEXTURE_DESC, CUDA_RESOURCE_VIEW_DESC)>,
+}
+
+// SAFETY: the pointers in it are handles of the program: words, which nobody follows.
+unsafe impl Send for Object {}
+
+/// All objects, by their handles.
+static OBJECTS: Mutex<BTreeMap<u64, Object>> = Mutex::new(BTreeMap::new());
+
+/// The objects of a context end with it.
+pub(crate) fn end_context(session: &'static Connection, context: &Context) {
+    let mut objects = lock(&OBJECTS);
+    objects.retain(|handle, object| {
+        let stays = object.context != context.id;
+        if !stays {
+            session.window.return_piece(*handle);
+        }
+        stays
+    });
+}
+
+/// Writes a description and remembers the object. Gives the handle.
+fn add(session: &Connection, context: &Context, described: &Description, object: Object) -> Try<u64> {
+    let handle = session.window.take_piece(DESCRIPTION_BYTES as u64, 64)?;
+    let announced = session.announce_window(handle + DESCRIPTION_BYTES as u64);
+    if announced.is_err() || !session.window.write(handle, &described.encode()) {
+        session.window.return_piece(handle);
+        return announced.and(Err(error::UNKNOWN));
+    }
+    lock(&OBJECTS).insert(handle, Object { context: context.id, ..object });
+    Ok(handle)
+}
+
+/// Forgets an object.
+fn remove(handle: u64, is_texture: bool) -> Try {
+    let session = process::enter()?;
+    let known = |objects: &BTreeMap<u64, Object>| objects.get(&handle).filter(|object| object.texture.is_some() == is_texture).map(|object| object.context);
+    let context = known(&lock(&OBJECTS)).ok_or(error::INVALID_VALUE)?;
+    // Work under way may still use it.
+    context::drain_by_id(session, context)?;
+    if lock(&OBJECTS).remove(&handle).is_some() {
+        session.window.return_piece(handle);
+    }
+    Ok(())
+}
+
+/// The memory at an address, as the executor knows it.
+fn find_memory(address: CUdeviceptr) -> Try<u64> {
+    let allocations = memory::read_allocations();
+    let known = allocations.find(address).ok_or(error::INVALID_VALUE)?;
+    Ok(known.wire_address(address))
+}
+
+fn channel_of(format: CUarray_format, channels: u32) -> Try<(Channel, u8)> {
+    let Some(channel) = Channel::of(format) else {
+        return Err(unsupported(format!("textures of format {:#x}: only integers, halves and singles are supported", format.0)));
+    };
+    if matches!(channels, 1 | 2 | 4) { Ok((channel, channels as u8)) } else { Err(error::INVALID_VALUE) }
+}
+
+/// What an array is, or all levels of one.
+fn describe_levels(levels: &[Arc<array::Array>]) -> Try<Description> {
+    let Some(first) = levels.first() else { return Err(error::INVALID_VALUE) };
+    let (size, layers) = first.size();
+    let places = levels.iter().map(|level| level.place).collect();
+    let channels = first.described.NumChannels as u8;
+    Ok(Description { shape: first.shape(), channel: first.channel, channels, size, layers, levels: places, sampling: None })
+}
+
+/// What a resource is, without how it is sampled.
+fn describe_resource(resource: &CUDA_RESOURCE_DESC) -> Try<Description> {
+    match resource.resType {
+        CUresourcetype::CU_RESOURCE_TYPE_ARRAY => {
+            // SAFETY: the type says which part of the union is meant; any bits are a handle.
+            let handle = unsafe { resource.res.array.hArray };
+            describe_levels(&[array::find(handle)?])
+        }
+        CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
+            // SAFETY: as above.
+            let handle = unsafe { resource.res.mipmap.hMipmappedArray };
+            describe_levels(&array::find_mipmapped(handle)?.levels)
+        }
+        CUresourcetype::CU_RESOURCE_TYPE_LINEAR => {
+            // SAFETY: as above; any bits are numbers.
+            let linear = unsafe { resource.res.linear };
+            let (channel, channels) = channel_of(linear.format, linear.numChannels)?;
+            let texel = u64::from(channel.bytes()) * u64::from(channels);
+            let width = linear.sizeInBytes as u64 / texel;
+            if width == 0 || width > MOST_LINEAR || linear.devPtr % texel != 0 {
+                return Err(error::INVALID_VALUE);
+            }
+            let level = Level { address: find_memory(linear.devPtr)?, pitch: 0, slice: 0 };
+            Ok(Description { shape: Shape::Linear, channel, channels, size: [width as u32, 1, 1], layers: 1, levels: vec![level], sampling: None })
+        }
+        CUresourcetype::CU_RESOURCE_TYPE_PITCH2D => {
+            // SAFETY: as above; any bits are numbers.
+            let plane = unsafe { resource.res.pitch2D };
+            let (channel, channels) = channel_of(plane.format, plane.numChannels)?;
+            let texel = u64::from(channel.bytes()) * u64::from(channels);
+            let (width, height, pitch) = (plane.width as u64, plane.height as u64, plane.pitchInBytes as u64);
+            let sized = (1..1 << 20).contains(&width) && (1..1 << 20).contains(&height);
+            if !sized || pitch < width * texel || pitch % texel != 0 || plane.devPtr % texel != 0 {
+                return Err(error::INVALID_VALUE);
+            }
+            let level = Level { address: find_memory(plane.devPtr)?, pitch, slice: 0 };
+            let size = [width as u32, height as u32, 1];
+            Ok(Description { shape: Shape::Plane, channel, channels, size, layers: 1, levels: vec![level], sampling: None })
+        }
+        _ => Err(error::INVALID_VALUE),
+    }
+}
+
+fn address_mode(mode: CUaddress_mode) -> Try<AddressMode> {
+    Ok(match mode {
+        CUaddress_mode::CU_TR_ADDRESS_MODE_WRAP => AddressMode::Wrap,
+        CUaddress_mode::CU_TR_ADDRESS_MODE_CLAMP => AddressMode::Clamp,
+        CUaddress_mode::CU_TR_ADDRESS_MODE_MIRROR => AddressMode::Mirror,
+        CUaddress_mode::CU_TR_ADDRESS_MODE_BORDER => AddressMode::Border,
+        _ => return Err(error::INVALID_VALUE),
+    })
+}
+
+fn is_linear(filter: CUfilter_mode) -> Try<bool> {
+    match filter {
+        CUfilter_mode::CU_TR_FILTER_MODE_POINT => Ok(false),
+        CUfilter_mode::CU_TR_FILTER_MODE_LINEAR => Ok(true),
+        _ => Err(error::INVALID_VALUE),
+    }
+}
+
+/// How a texture is sampled, as far as the device does it as a card.
+fn describe_sampling(texture: &CUDA_TEXTURE_DESC, resource: &Description) -> Try<Sampling> {
+    let flags = texture.flags;
+    let known = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_SRGB | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION | CU_TRSF_SEAMLESS_CUBEMAP;
+    if flags & !known != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    if flags & CU_TRSF_SRGB != 0 {
+        return Err(unsupported("textures that convert from sRGB"));
+    }
+    let (linear, linear_levels) = (is_linear(texture.filterMode)?, is_linear(texture.mipmapFilterMode)?);
+    let is_cube = matches!(resource.shape, Shape::Cube | Shape::Cubes);
+    if flags & CU_TRSF_SEAMLESS_CUBEMAP != 0 && is_cube && linear {
+        return Err(unsupported("cubemaps that are filtered across their edges"));
+    }
+    let several = resource.levels.len() > 1;
+    if texture.maxAnisotropy > 1 && several {
+        return Err(unsupported("anisotropic filtering"));
+    }
+    let as_numbers = flags & CU_TRSF_READ_AS_INTEGER == 0;
+    let is_real = matches!(resource.channel, Channel::Half | Channel::Single) || as_numbers && resource.channel.can_be_normalized();
+    // Whole numbers have no weighted mean.
+    if !is_real && (linear || linear_levels && several) {
+        return Err(error::INVALID_VALUE);
+    }
+    if !is_real && texture.borderColor.iter().any(|part| *part != 0.0) {
+        return Err(unsupported("a border colour of whole numbers"));
+    }
+    let mut address = [AddressMode::Clamp; 3];
+    for (into, mode) in address.iter_mut().zip(texture.addressMode) {
+        *into = address_mode(mode)?;
+    }
+    Ok(Sampling {
+        address,
+        linear,
+        linear_levels,
+        normalized: flags & CU_TRSF_NORMALIZED_COORDINATES != 0,
+        as_numbers,
+        level_bias: texture.mipmapLevelBias,
+        levels: [texture.minMipmapLevelClamp, texture.maxMipmapLevelClamp],
+        border: texture.borderColor,
+    })
+}
+
+/// Refuses a view that shows something else than all of the resource.
+fn check_view(view: &CUDA_RESOURCE_VIEW_DESC, resource: &Description) -> Try {
+    let last_level = resource.levels.len() as u32 - 1;
+    let whole_size =
+        [view.width, view.height, view.depth].iter().zip(resource.size).all(|(of_view, size)| *of_view as u64 <= 1 || *of_view as u64 == u64::from(size));
+    let is_whole = view.format == CUresourceViewFormat::CU_RES_VIEW_FORMAT_NONE
+        && whole_size
+        && (view.firstMipmapLevel, view.firstLayer) == (0, 0)
+        && (view.lastMipmapLevel == last_level || view.lastMipmapLevel == 0 && last_level == 0)
+        && (view.lastLayer == 0 || view.lastLayer == resource.layers - 1);
+    if is_whole { Ok(()) } else { Err(unsupported("views of a part of a resource or in another format")) }
+}
+
+pub unsafe fn cuTexObjectCreate(
+    out: *mut CUtexObject,
+    resource: *const CUDA_RESOURCE_DESC,
+    texture: *const CUDA_TEXTURE_DESC,
+    view: *const CUDA_RESOURCE_VIEW_DESC,
+) -> Try {
+    let session = process::enter()?;
+    let context = context::current()?;
+    let (resource, texture) = (get!(resource), get!(texture));
+    if out.is_null() || resource.flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    array::require_textures(session, context.device)?;
+    let mut described = describe_resource(&resource)?;
+    described.sampling = Some(describe_sampling(&texture, &described)?);
+    let view = if view.is_null() {
+        CUDA_RESOURCE_VIEW_DESC::default()
+    } else {
+        let view = get!(view);
+        check_view(&view, &described)?;
+        view
+    };
+    put!(out, add(session, &context, &described, Object { context: 0, resource, texture: Some((texture, view)) })?);
+    Ok(())
+}
+
+pub unsafe fn cuTexObjectDestroy(handle: CUtexObject) -> Try {
+    remove(handle, true)
+}
+
+pub unsafe fn cuSurfObjectCreate(out: *mut CUsurfObject, resource: *const CUDA_RESOURCE_DESC) -> Try {
+    let session = process::enter()?;
+    let context = context::current()?;
+    let resource = get!(resource);
+    if out.is_null() || resource.flags != 0 || resource.resType != CUresourcetype::CU_RESOURCE_TYPE_ARRAY {
+        return Err(error::INVALID_VALUE);
+    }
+    // SAFETY: the type says which part of the union is meant; any bits are a handle.
+    let handle = unsafe { resource.res.array.hArray };
+    // A device without surfaces has made no array that could be named here.
+    let array = array::find(handle)?;
+    if !array.is_surface() {
+        return Err(error::INVALID_VALUE);
+    }
+    let described = describe_levels(&[array])?;
+    put!(out, add(session, &context, &described, Object { context: 0, resource, texture: None })?);
+    Ok(())
+}
+
+pub unsafe fn cuSurfObjectDestroy(handle: CUsurfObject) -> Try {
+    remove(handle, false)
+}
+
+/// What the program said of an object.
+fn with_object<T>(handle: u64, is_texture: bool, answer: impl FnOnce(&Object) -> Option<T>) -> Try<T> {
+    process::enter()?;
+    lock(&OBJECTS).get(&handle).filter(|object| object.texture.is_some() == is_texture).and_then(answer).ok_or(error::INVALID_VALUE)
+}
+
+pub unsafe fn cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, handle: CUtexObject) -> Try {
+    put!(out, with_object(handle, true, |object| Some(object.resource))?);
+    Ok(())
+}
+
+pub unsafe fn cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, handle: CUtexObject) -> Try {
+    put!(out, with_object(handle, true, |object| object.texture.map(|(texture, _)| texture))?);
+    Ok(())
+}
+
+pub unsafe fn cuTexObjectGetResourceViewDesc(out: *mut CUDA_RESOURCE_VIEW_DESC, handle: CUtexObject) -> Try {
+    put!(out, with_object(handle, true, |object| object.texture.map(|(_, view)| view))?);
+    Ok(())
+}
+
+pub unsafe fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, handle: CUsurfObject) -> Try {
+    put!(out, with_object(handle, false, |object| Some(object.resource))?);
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! The packages are made, installed, used, replaced and removed.
+
+use super::{folder, package, repository, run, run_throwaway, script};
+use cumux_testkit::{Watchdog, example, test_program};
+use rustix::process::geteuid;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(600);
+
+#[test]
+#[ignore = "cargo xtask test clusters: makes packages, needs root and systemd"]
+fn the_deb_from_its_installation_to_its_end() {
+    if !geteuid().is_root() {
+        eprintln!("NOTE: not tested: a copy of the system needs root");
+        return;
+    }
+    let folder = folder();
+    let _watchdog = Watchdog::new(PATIENCE, folder.path());
+    let packages = [1, 2].map(|revision| package("deb", folder.path(), revision));
+    let text = run_throwaway(folder.path(), "debian.sh", &[&packages[0], &packages[1], &example("vector_add"), &test_program("idle")]);
+    assert!(text.contains("the package was installed, used, replaced and removed"), "{text}");
+}
+
+#[test]
+#[ignore = "cargo xtask test clusters: makes packages"]
+fn the_wheel_in_a_fresh_environment() {
+    let folder = folder();
+    let _watchdog = Watchdog::new(PATIENCE, folder.path());
+    let wheel = package("wheel", folder.path(), 1);
+    let text = run(Command::new(script("wheel.sh")).arg("python3").arg(wheel).arg(folder.path()).arg(example("vector_add")));
+    assert!(text.contains("the wheel was installed, used and removed"), "{text}");
+}
+
+#[test]
+#[ignore = "cargo xtask test clusters: needs root and Debian's packages"]
+fn the_rpm_with_its_own_tools() {
+    if !geteuid().is_root() {
+        eprintln!("NOTE: not tested: a copy of the system needs root");
+        return;
+    }
+    let folder = folder();
+    let _watchdog = Watchdog::new(PATIENCE, folder.path());
+    // What the .deb is made of is what the .rpm is made of.
+    package("deb", folder.path(), 1);
+    let staged = repository().join("target/package/staged");
+    let text = run_throwaway(folder.path(), "rpm.sh", &[&repository(), &staged, Path::new(folder.path())]);
+    assert!(text.contains("the package was made and installed"), "{text}");
+}

@@ -1,0 +1,167 @@
+//! `cumux record` and `cumux lab` as people use them.
+
+use cumux_link::Process;
+use cumux_testkit::{Watchdog, cumux, example, processes_of};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Longer than any of these stories takes.
+const STORY_TIMEOUT: Duration = Duration::from_secs(240);
+
+/// A folder for one story, and no daemon around.
+struct Place {
+    folder: TempDir,
+    _watchdog: Watchdog,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("cx").tempdir_in("/tmp").unwrap();
+        fs::create_dir(folder.path().join("tmp")).unwrap();
+        let watchdog = Watchdog::new(STORY_TIMEOUT, folder.path());
+        Self { folder, _watchdog: watchdog }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn cumux(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(cumux());
+        command.args(arguments).current_dir(self.folder.path()).env("TMPDIR", self.path("tmp"));
+        command.env("CUDA_MPS_PIPE_DIRECTORY", self.path("none")).env("CUMUX_DEVICE", "sim:h200").stdin(Stdio::null());
+        command
+    }
+
+    /// What it said on standard error, and its exit status.
+    fn refusal(&self, arguments: &[&str]) -> (String, Option<i32>) {
+        let output = self.cumux(arguments).output().unwrap();
+        (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.code())
+    }
+
+    /// Waits until neither processes nor temporary files of it are left.
+    fn expect_nothing_left(&self) {
+        let left = || fs::read_dir(self.path("tmp")).unwrap().count();
+        // The watchdog is the limit.
+        while !processes_of(&self.path("tmp")).is_empty() || left() > 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_program_is_recorded_shown_and_planned_with() {
+    let place = Place::new();
+    let program = example("lab_work");
+    let load = [program.to_str().unwrap(), "load", "matmul", "0.3", "0", "now"];
+    let output = place.cumux(&[&["record", "-o", "matmul.json", "--"], load.as_slice()].concat()).output().unwrap();
+    assert!(output.status.success() && out(&output).contains("\"right\":true"), "the program's own output stays: {output:?}");
+    let profile = json(&place.path("matmul.json"));
+    let kernel = profile["kernels"].as_array().unwrap().iter().find(|kernel| kernel["name"].as_str().unwrap().contains("multiply")).expect("the kernel");
+    let (count, requests) = (kernel["count"].as_u64().unwrap(), profile["requests"].as_u64().unwrap());
+    assert_eq!((kernel["blocks"].as_u64(), kernel["threads"].as_u64(), kernel["shared"].as_u64()), (Some(16), Some(256), Some(2048)));
+    assert!(kernel["duration"]["mean_ns"].as_f64().unwrap() > 1000.0, "{kernel}");
+    // One request is one product and the wait for it.
+    let steps = profile["request"].as_array().unwrap();
+    assert!(steps.len() == 2 && steps[0]["launch"].is_object() && steps[1]["wait"].is_object(), "{steps:?}");
+    assert!(requests >= 3 && requests.abs_diff(count) <= 1, "{requests} requests of {count} products");
+    assert!(profile["memory"].as_array().unwrap().iter().any(|at| at["bytes"].as_u64().unwrap() >= 3 * 64 * 64 * 4), "{}", profile["memory"]);
+    assert!(profile["host"]["waiting_ns"].as_u64().unwrap() > 0 && profile["card"]["multiprocessors"] == 132, "{profile}");
+    assert!(profile["program"].as_str().unwrap().starts_with("lab_work load matmul"), "{}", profile["program"]);
+
+    let shown = out(&place.cumux(&["record", "--show", "matmul.json"]).output().unwrap());
+    assert!(shown.contains("multiply") && shown.contains("one request: 2 steps") && shown.contains("it waits"), "{shown}");
+    let plan = place.cumux(&["plan", "--card", "a100-80", "--profile", "matmul.json*8", "--json"]).output().unwrap();
+    let plan: Value = serde_json::from_str(&out(&plan)).unwrap();
+    assert_eq!((&plan["programs"][0]["count"], &plan["met"]), (&8.into(), &true.into()));
+    place.expect_nothing_left();
+}
+
+#[test]
+fn what_cannot_be_recorded_or_shown_is_answered_with_a_sentence() {
+    let place = Place::new();
+    let (said, status) = place.refusal(&["record", "--", "true"]);
+    assert!(said.contains("there is no profile") && said.contains("cumux doctor true") && status == Some(1), "{said}");
+    assert!(!place.path("true.profile.json").exists());
+    // The program's own failure comes first.
+    assert_eq!(place.refusal(&["record", "--", "sh", "-c", "exit 7"]).1, Some(7));
+    assert_eq!(place.refusal(&["record", "--", "/no/such/program"]).1, Some(127));
+    let (said, status) = place.refusal(&["record", "-o", "/proc/nowhere/x.json", "--", "true"]);
+    assert!(said.contains("cannot be written in /proc/nowhere") && status == Some(1), "{said}");
+    fs::write(place.path("true.profile.json"), "{\"mine\": 1}").unwrap();
+    assert!(place.refusal(&["record", "--", "true"]).0.contains("is no profile: say -o FILE"));
+    fs::write(place.path("new.json"), "{\"format\": \"cumux-profile\", \"version\": 2}").unwrap();
+    let (said, status) = place.refusal(&["record", "--show", "new.json"]);
+    assert!(said.contains("version 2") && said.contains("new.json") && status == Some(1), "{said}");
+    assert!(place.refusal(&["record", "--show", "none.json"]).0.contains("none.json cannot be read"));
+    place.expect_nothing_left();
+}
+
+#[test]
+fn the_lab_decides_judges_and_writes_its_report() {
+    let place = Place::new();
+    let output = place.cumux(&["lab", "--quick", "--grade", "--out", "report"]).output().unwrap();
+    let said = out(&output);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("Recommended: ") && said.contains("behaviour, not speed") && said.contains("pass  a fault through cumux: 3 of 3"), "{said}");
+    let report = json(&place.path("report/report.json"));
+    assert_eq!((report["format"].as_str(), report["device"]["card"].as_str()), (Some("cumux-lab"), Some("h200")));
+    let outcome = |name: &str| report["parts"].as_array().unwrap().iter().find(|part| part["name"] == name).map(|part| part["outcome"].clone());
+    assert_eq!(outcome("shared (cumux)"), Some("ran".into()), "{}", report["parts"]);
+    assert_eq!((outcome("NVIDIA MPS"), outcome("predictions")), (Some("skipped".into()), Some("predicted".into())));
+    for mode in ["cumux", "time_sliced", "mig", "mps", "streams"] {
+        assert!(
+            report["sharing"].as_array().unwrap().iter().any(|row| row["mode"] == mode && row["throughput"].as_f64().unwrap() > 0.0),
+            "no figure of {mode}"
+        );
+    }
+    assert!(!report["timelines"].as_array().unwrap().is_empty() && !report["model"]["pairs"].as_array().unwrap().is_empty());
+    let page = fs::read_to_string(place.path("report/report.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n") && page.contains("class=\"decision\"") && !page.contains("http"));
+    // What is written for administrators is what the programs take that read it.
+    let files: Vec<String> = report["artifacts"].as_array().unwrap().iter().map(|file| format!("report/{}", file.as_str().unwrap())).collect();
+    let words: Vec<&str> = ["artifacts", "check"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    assert!(files.len() > 10 && place.cumux(&words).status().unwrap().success(), "{files:?}");
+    place.expect_nothing_left();
+}
+
+#[test]
+fn a_lab_that_is_interrupted_leaves_nothing() {
+    let place = Place::new();
+    let mut child = place.cumux(&["lab", "--quick", "--out", "report"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // Its daemon and its programs run by then.
+    assert!(lines.any(|line| line == "cumux: shared (cumux)"), "the lab names its parts");
+    while processes_of(&place.path("tmp")).is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Process::open(child.id()).unwrap().signal(Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(2), "it ends as other tools do");
+    place.expect_nothing_left();
+    assert!(!place.path("report").exists(), "the folder that it made is gone");
+}
+
+#[test]
+fn a_lab_that_cannot_begin_says_why() {
+    let place = Place::new();
+    let (said, status) = place.refusal(&["lab", "--quick", "--out", "/proc/nowhere"]);
+    assert!(said.contains("the report's folder /proc/nowhere cannot be written: choose another with --out") && status == Some(1), "{said}");
+    assert!(place.refusal(&["lab", "--device", "sim:nothing"]).0.contains("unknown device"));
+    assert!(place.refusal(&["lab", "--device", "sim:h200,sim:l4"]).0.contains("about one card"));
+    assert!(!place.path("cumux-lab").exists());
+}
