@@ -219,6 +219,8 @@ fn a_thousand_pods_leave_nothing() {
             1 => {
                 world.policy = if random.bool() { Policy::Packed } else { Policy::Distributed };
                 world.stop_plugin();
+                // Until kubelet has noticed, it would call the plugin that has gone.
+                [GPU, MEMORY, PERCENT].iter().for_each(|resource| world.kubelet.wait_for(resource, 0));
                 world.start_plugin();
                 world.wait_until_complete();
                 world.reconcile();
