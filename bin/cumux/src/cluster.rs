@@ -195,8 +195,8 @@ pub struct SlurmArguments {
     /// A part of a card limits multiprocessors alone, not memory
     #[arg(long)]
     no_memory_limit: bool,
-    /// The job's control group below /sys/fs/cgroup, %j for its number: only processes in it use the
-    /// group (/system.slice/slurmstepd.scope/job_%j)
+    /// The job's control group below /sys/fs/cgroup, %j for its number: only processes in it use
+    /// the group (/system.slice/slurmstepd.scope/job_%j)
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
     /// Most processes of a job at a time

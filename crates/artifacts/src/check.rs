@@ -77,7 +77,7 @@ pub fn file(kind: Kind, text: &str) -> Result<(), Refusal> {
     match kind {
         Kind::Script => script::check(text),
         Kind::Unit => unit::check(text),
-        Kind::Plugin => yaml::with_root(text, |root| plugin::check(&root)),
+        Kind::Plugin => yaml::with_root(text, |root| crate::plugin::check_either(&root)),
         Kind::ConfigMap => yaml::with_root(text, |root| kubernetes::config_map(&root)),
         Kind::Pod => yaml::with_root(text, |root| kubernetes::pod(&root)),
         Kind::DaemonSet => yaml::with_root(text, |root| kubernetes::daemon_set(&root)),

@@ -9,7 +9,7 @@
 //!
 //! `sharing.cumux` is ours: resources in units of memory and in percent of the multiprocessors.
 
-use crate::check::plugin::{check_flags, check_version, resource_name};
+use crate::check::plugin::{check, check_flags, check_version, resource_name};
 use crate::yaml::{self, Node, Refusal};
 
 /// Most replicas of one card: more clients than a server takes (`CUMUX_MAX_CLIENTS`).
@@ -116,7 +116,14 @@ pub fn read(text: &str) -> Result<Config, Refusal> {
     yaml::with_root(text, |root| read_root(&root))
 }
 
-pub(crate) fn read_root(root: &Node<'_>) -> Result<Config, Refusal> {
+/// Checks a file by the rules of the plugin that it is for: `sharing.cumux` is ours, anything else
+/// is for NVIDIA's, too.
+pub(crate) fn check_either(root: &Node<'_>) -> Result<(), Refusal> {
+    let is_ours = root.entries()?.iter().any(|(name, node)| name == "sharing" && node.entries().is_ok_and(|all| all.iter().any(|(name, _)| name == "cumux")));
+    if is_ours { read_root(root).map(|_| ()) } else { check(root) }
+}
+
+fn read_root(root: &Node<'_>) -> Result<Config, Refusal> {
     let fields = root.fields(&["version", "flags", "resources", "sharing", "imex"])?;
     check_version(&fields)?;
     let mut config = Config { fail_above_one: true, ..Config::default() };

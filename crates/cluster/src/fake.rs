@@ -5,7 +5,7 @@
 
 use crate::groups::{Card, Group, Groups, GroupsError, Listed};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The daemon.
@@ -91,7 +91,7 @@ impl FakeDaemon {
     /// The group in this directory.
     #[must_use]
     pub fn group_at(&self, directory: &str) -> Option<Group> {
-        self.lock().groups.values().find(|group| directory_of(&group.name) == PathBuf::from(directory)).cloned()
+        self.lock().groups.values().find(|group| directory_of(&group.name) == Path::new(directory)).cloned()
     }
 
     /// How many groups were ever made.

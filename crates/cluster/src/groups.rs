@@ -189,13 +189,11 @@ impl Daemon {
         let until = Instant::now() + self.patience;
         loop {
             let asked = Frontend::connect(&PipeDirectory::at(&self.pipe)).and_then(|mut daemon| daemon.ask(command));
-            let why = match asked {
+            match asked {
                 Ok((text, _)) => return Ok(text),
-                Err(why @ (FrontendError::NoDaemon | FrontendError::Broken)) if Instant::now() < until => why,
+                Err(FrontendError::NoDaemon | FrontendError::Broken) if Instant::now() < until => std::thread::sleep(AGAIN),
                 Err(why) => return Err(GroupsError::NoDaemon { directory: self.pipe.display().to_string(), why: why.to_string() }),
-            };
-            let _ = why;
-            std::thread::sleep(AGAIN);
+            }
         }
     }
 

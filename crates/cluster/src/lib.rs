@@ -8,9 +8,9 @@
 //! - [`dra`]: the driver for Kubernetes' Dynamic Resource Allocation.
 //! - [`slurm`]: what slurmd calls before and after a job.
 //!
-//! Invariant: nothing is answered to an orchestrator before the daemon has confirmed it, and nothing
-//! is made in the daemon before a checkpoint names it. So after a crash at any moment the next
-//! process knows what may exist, and makes or removes the rest.
+//! Invariant: nothing is answered to an orchestrator before the daemon has confirmed it, and
+//! nothing is made in the daemon before a checkpoint names it. So after a crash at any moment the
+//! next process knows what may exist, and makes or removes the rest.
 //!
 //! Floors, upper ones use lower ones: `plugin`, `dra`, `slurm`; `rpc`; `groups`, `checkpoint`.
 #![forbid(unsafe_code)]

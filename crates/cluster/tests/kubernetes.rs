@@ -219,6 +219,8 @@ fn a_thousand_pods_leave_nothing() {
             1 => {
                 world.policy = if random.bool() { Policy::Packed } else { Policy::Distributed };
                 world.stop_plugin();
+                // Until kubelet has noticed, it would call the plugin that has gone.
+                [GPU, MEMORY, PERCENT].iter().for_each(|resource| world.kubelet.wait_for(resource, 0));
                 world.start_plugin();
                 world.wait_until_complete();
                 world.reconcile();
@@ -246,7 +248,8 @@ fn a_thousand_pods_leave_nothing() {
                 match world.kubelet.run_pod_with(&name, wishes, random.u32(0..10) == 0) {
                     Ok(_) => started += 1,
                     Err(text) => {
-                        assert!(text.contains("Insufficient"), "seed {seed}, round {round}: {text}");
+                        // A card may still count as ill for a moment after a daemon's restart.
+                        assert!(text.contains("Insufficient") || text.contains("serves nobody at the moment"), "seed {seed}, round {round}: {text}");
                         refused += 1;
                     }
                 }

@@ -1,5 +1,6 @@
 //! An API server that behaves as Kubernetes' does for the few objects that a DRA driver needs:
-//! claims to read, ResourceSlices with versions, refusals with a Status, and times without an answer.
+//! claims to read, ResourceSlices with versions, refusals with a Status, and times without an
+//! answer.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -136,9 +137,10 @@ fn converse(stream: &TcpStream, state: &Mutex<State>, token: &str) {
         let (status, answer) = if authorized { answer(&mut state, method, path, &body) } else { refuse(401, "Unauthorized") };
         drop(state);
         let text = answer.to_string();
-        let head = format!("HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", text.len());
+        // In one piece: the second one would wait for the acknowledgement of the first.
+        let whole = format!("HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}", text.len());
         let mut stream = stream;
-        if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes())).is_err() {
+        if stream.write_all(whole.as_bytes()).is_err() {
             return;
         }
     }

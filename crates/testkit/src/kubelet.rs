@@ -1,5 +1,5 @@
-//! A kubelet that behaves as the real one does towards device plugins: it hands out devices, calls a
-//! plugin, forgets every plugin when it is started again and keeps its pods.
+//! A kubelet that behaves as the real one does towards device plugins: it hands out devices, calls
+//! a plugin, forgets every plugin when it is started again and keeps its pods.
 //!
 //! It differs from the real one in what it starts: a [`Pod`] is only what its container would get.
 
@@ -40,6 +40,8 @@ pub struct Pod {
 
 #[derive(Debug)]
 struct Endpoint {
+    /// The registration that it came with.
+    number: u64,
     client: Client,
     options: Options,
     /// Whether each device is healthy.
@@ -123,19 +125,23 @@ async fn follow(shared: Arc<Shared>, socket: PathBuf, request: RegisterRequest) 
     let Ok(options) = client.call::<_, Options>("/v1beta1.DevicePlugin/GetDevicePluginOptions", Empty {}).await else { return };
     assert_eq!(Some(options), request.options, "the plugin says one thing and registers another");
     let Ok(mut lists) = client.watch::<_, ListAndWatchResponse>("/v1beta1.DevicePlugin/ListAndWatch", Empty {}).await else { return };
-    shared.update(|state| state.endpoints.insert(request.resource_name.clone(), Endpoint { client, options, devices: BTreeMap::new() }));
+    let number = shared.update(|state| {
+        let number = state.registrations;
+        state.endpoints.insert(request.resource_name.clone(), Endpoint { number, client, options, devices: BTreeMap::new() });
+        number
+    });
     while let Ok(Some(list)) = lists.message().await {
         let devices: BTreeMap<String, bool> = list.devices.into_iter().map(|device| (device.id, device.health == HEALTHY)).collect();
         assert!(devices.keys().all(|id| id.len() <= 63), "{devices:?}");
         shared.update(|state| {
-            if let Some(endpoint) = state.endpoints.get_mut(&request.resource_name) {
+            if let Some(endpoint) = state.endpoints.get_mut(&request.resource_name).filter(|endpoint| endpoint.number == number) {
                 endpoint.devices = devices;
             }
         });
     }
     // The plugin has gone: its devices count as unhealthy until it comes again.
     shared.update(|state| {
-        if let Some(endpoint) = state.endpoints.get_mut(&request.resource_name) {
+        if let Some(endpoint) = state.endpoints.get_mut(&request.resource_name).filter(|endpoint| endpoint.number == number) {
             endpoint.devices.values_mut().for_each(|healthy| *healthy = false);
         }
     });

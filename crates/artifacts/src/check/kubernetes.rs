@@ -1,8 +1,9 @@
 //! Pods and ConfigMaps, as far as they are ours: fields by their names in Kubernetes' API (v1),
 //! names and quantities by its rules.
 
+use super::mig_parted;
 use super::names::{is_label, is_subdomain};
-use super::{mig_parted, plugin};
+use crate::plugin::check_either;
 use crate::yaml::{self, Node, Refusal};
 
 /// Largest ConfigMap.
@@ -55,7 +56,7 @@ pub(super) fn config_map(root: &Node<'_>) -> Result<(), Refusal> {
         // The lines of the text inside are lines of the file, from its first one on.
         let outside = |refusal: Refusal| Refusal::new(node.value_line() + refusal.line - 1, format!("{name}: {}", refusal.text));
         let is_mig = text.lines().any(|line| line.starts_with("mig-configs"));
-        yaml::with_root(text, |inner| if is_mig { mig_parted::check(&inner) } else { plugin::check(&inner) }).map_err(outside)?;
+        yaml::with_root(text, |inner| if is_mig { mig_parted::check(&inner) } else { check_either(&inner) }).map_err(outside)?;
     }
     Ok(())
 }

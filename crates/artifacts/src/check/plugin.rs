@@ -17,14 +17,9 @@ pub(crate) fn check_version(fields: &Fields<'_>) -> Result<(), Refusal> {
     }
 }
 
-pub(super) fn check(root: &Node<'_>) -> Result<(), Refusal> {
+pub(crate) fn check(root: &Node<'_>) -> Result<(), Refusal> {
     let fields = root.fields(&["version", "flags", "resources", "sharing", "imex"])?;
     check_version(&fields)?;
-    let is_ours = fields.get("sharing").and_then(|sharing| sharing.entries().ok()).is_some_and(|all| all.iter().any(|(name, _)| name == "cumux"));
-    if is_ours {
-        // NVIDIA's plugin would refuse it: it is for cumux's.
-        return crate::plugin::read_root(root).map(|_| ());
-    }
     let mut strategy = "none";
     if let Some(flags) = fields.get("flags") {
         strategy = check_flags(flags)?;

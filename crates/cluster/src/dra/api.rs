@@ -1,4 +1,5 @@
-//! The API server, as far as a driver needs it: claims are read, the node's ResourceSlice is written.
+//! The API server, as far as a driver needs it: claims are read, the node's ResourceSlice is
+//! written.
 
 use serde_json::Value;
 use std::fs;
@@ -131,8 +132,8 @@ impl Api {
         Ok(self.ask("GET", &format!("/api/v1/nodes/{}", plain(node)), None)?["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Publishes a slice. `make` makes it for a generation; what is there already stays, if it is the
-    /// same but for its generation. True if anything was written.
+    /// Publishes a slice. `make` makes it for a generation; what is there already stays, if it is
+    /// the same but for its generation. True if anything was written.
     ///
     /// # Errors
     /// [`ApiError`].

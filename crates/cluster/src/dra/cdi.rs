@@ -1,5 +1,5 @@
-//! The Container Device Interface: a file for each prepared claim, by which a container runtime sets
-//! up the container.
+//! The Container Device Interface: a file for each prepared claim, by which a container runtime
+//! sets up the container.
 
 use super::DRIVER;
 use crate::plugin::ledger::{LIBRARY_IN_CONTAINER, PIPE_IN_CONTAINER};

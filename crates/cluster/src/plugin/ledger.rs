@@ -113,8 +113,8 @@ struct Allocation {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Book {
-    /// Number of the next group. Numbers are never used again, so an answer that was lost belongs to
-    /// nobody else.
+    /// Number of the next group. Numbers are never used again, so an answer that was lost belongs
+    /// to nobody else.
     next: u64,
     /// By the group's name.
     allocations: BTreeMap<String, Allocation>,
@@ -180,7 +180,8 @@ impl Ledger {
     pub fn allocate(&self, resource: &Resource, ids: &[String]) -> Result<ContainerAllocateResponse, LedgerError> {
         let wanted = self.group_for(resource, ids)?;
         let Some(mut group) = wanted else {
-            // Percent: the container's memory makes the group, and `pre_start` brings them together.
+            // Percent: the container's memory makes the group, and `pre_start` brings them
+            // together.
             return Ok(ContainerAllocateResponse::default());
         };
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
@@ -253,7 +254,8 @@ impl Ledger {
         let mut set = |name: &str, value: String| response.envs.insert(name.to_owned(), value);
         set("CUDA_MPS_PIPE_DIRECTORY", PIPE_IN_CONTAINER.to_owned());
         set("CUMUX_GROUP", group.name.clone());
-        // The container reaches cards through its group alone: NVIDIA's runtime is to add no device.
+        // The container reaches cards through its group alone: NVIDIA's runtime is to add no
+        // device.
         set("NVIDIA_VISIBLE_DEVICES", "void".to_owned());
         let mount = |host: &std::path::Path, container: &str| Mount {
             container_path: container.to_owned(),
@@ -346,7 +348,8 @@ impl Ledger {
             }
         }
         let resources: BTreeSet<&str> = self.resources.iter().map(|resource| resource.name.as_str()).collect();
-        // Resources that a new configuration has not any more: kubelet starts no container with them.
+        // Resources that a new configuration has not any more: kubelet starts no container with
+        // them.
         let orphaned: Vec<String> =
             book.allocations.iter().filter(|(_, allocation)| !resources.contains(allocation.resource.as_str())).map(|(name, _)| name.clone()).collect();
         let listed = self.groups.list()?;

@@ -1,8 +1,6 @@
 //! The messages of kubelet's device plugin API `v1beta1` and of its pod-resources API `v1`, as far
 //! as we use them. Numbers and types are those of kubelet's `api.proto`.
 
-#![allow(missing_docs, reason = "the fields are kubelet's, and described there")]
-
 use prost::Message;
 use std::collections::HashMap;
 

@@ -4,7 +4,8 @@
 //! - [`parts`]: which resources the node has. [`prefer`]: which part is best. Both pure.
 //! - [`ledger`]: who has which part, and the rules by which groups come and go.
 //! - [`pods`]: what kubelet tells of its pods.
-//! - [`serve`]: the calls of kubelet. [`node`]: sockets, registration, health, and the time between.
+//! - [`serve`]: the calls of kubelet. [`node`]: sockets, registration, health, and the time
+//!   between.
 //!
 //! One process serves all resources of a node, with a socket for each, and needs one daemon for all
 //! cards. It needs no privilege but to write kubelet's folder and to be root for the daemon.

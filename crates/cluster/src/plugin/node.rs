@@ -126,13 +126,6 @@ fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
 /// Binds all sockets, registers them, and returns when a socket of ours or kubelet's has gone or is
 /// another one, or when the plugin is to end.
 async fn serve_until_a_change(options: &Options, ledger: &Arc<Ledger>, ills: &watch::Receiver<Ills>, ended: &watch::Receiver<bool>) {
-    let watched = match Watch::folder(&options.folder) {
-        Ok(watched) => watched,
-        Err(error) => {
-            tracing::warn!("cannot watch {}: {error}. Is kubelet's folder mounted (--kubelet-socket)?", options.folder.display());
-            return pause(ended).await;
-        }
-    };
     let (stop, stopped) = watch::channel(false);
     let mut servers = Vec::new();
     let mut sockets: Vec<(PathBuf, Option<_>)> = Vec::new();
@@ -141,7 +134,7 @@ async fn serve_until_a_change(options: &Options, ledger: &Arc<Ledger>, ills: &wa
         let listener = match rpc::listen(&path) {
             Ok(listener) => listener,
             Err(error) => {
-                tracing::warn!("cannot listen at {}: {error}", path.display());
+                tracing::warn!("cannot listen at {}: {error}. Is kubelet's folder mounted (--kubelet-socket)?", path.display());
                 return pause(ended).await;
             }
         };
@@ -150,6 +143,14 @@ async fn serve_until_a_change(options: &Options, ledger: &Arc<Ledger>, ills: &wa
             Endpoint { resource: resource.name.clone(), ledger: Arc::clone(ledger), ills: ills.clone(), policy: options.policy, pods: options.pods.clone() };
         servers.push(tokio::spawn(rpc::serve(listener, Arc::new(endpoint), end_of(stopped.clone()))));
     }
+    // After our own sockets, which are no news, and before anything is asked of kubelet.
+    let watched = match Watch::folder(&options.folder) {
+        Ok(watched) => watched,
+        Err(error) => {
+            tracing::warn!("cannot watch {}: {error}", options.folder.display());
+            return pause(ended).await;
+        }
+    };
     // Read before the registration: a kubelet that is replaced meanwhile is a change.
     let kubelet = identity(&options.kubelet);
     let is_same = || identity(&options.kubelet) == kubelet && sockets.iter().all(|(path, known)| identity(path) == *known);

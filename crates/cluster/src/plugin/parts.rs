@@ -1,4 +1,5 @@
-//! The resources of a node: which cards each has, in how many parts, and what a part is worth. Pure.
+//! The resources of a node: which cards each has, in how many parts, and what a part is worth.
+//! Pure.
 //!
 //! Invariants: a card gives its memory to one resource only, so no memory is promised twice. The
 //! name of a part is the card's UUID, `::` and a number; a whole card is its UUID alone. Both are

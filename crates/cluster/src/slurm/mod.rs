@@ -1,13 +1,13 @@
 //! What slurmd calls before, in and after a job: prolog, task prolog and epilog; and `gres.conf`.
 //!
-//! A job with a part of a card gets a group of its own, `slurm-<job>`, which only the job's user may
-//! use: so much of the multiprocessors as its `mps` or `shard` are of the card's, and the same part
-//! of the memory. A job with whole cards gets a group without limits, which shows it these cards
-//! alone.
+//! A job with a part of a card gets a group of its own, `slurm-<job>`, which only the job's user
+//! may use: so much of the multiprocessors as its `mps` or `shard` are of the card's, and the same
+//! part of the memory. A job with whole cards gets a group without limits, which shows it these
+//! cards alone.
 //!
 //! Invariants: nothing comes from variables that the job's user can set, but in the task prolog,
-//! which changes nothing. Prolog and epilog may be run again at any time. A failure is one sentence,
-//! which becomes the node's reason.
+//! which changes nothing. Prolog and epilog may be run again at any time. A failure is one
+//! sentence, which becomes the node's reason.
 
 use crate::groups::{Card, Group, Groups, GroupsError};
 use cumux_artifacts::check::{self, Kind};
