@@ -4,7 +4,6 @@ use crate::artifacts::ArtifactArguments;
 use crate::cluster::{DraArguments, PluginArguments, SlurmCommand};
 use crate::exporter::ExporterArguments;
 use crate::group::GroupCommand;
-use crate::install::InstallArguments;
 use crate::lab::LabArguments;
 use crate::plan::PlanArguments;
 use crate::record::RecordArguments;
@@ -181,6 +180,24 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+}
+
+/// What `cumux install` is told.
+#[derive(clap::Args)]
+pub struct InstallArguments {
+    /// The folder that gets bin, lib and share
+    #[arg(long, required_unless_present = "system", conflicts_with_all = ["system", "root"])]
+    pub prefix: Option<PathBuf>,
+    /// Also as nvidia-cuda-mps-control and nvidia-cuda-mps-server in the folder's bin; with
+    /// --system they are in /usr/lib/cumux/bin anyway
+    #[arg(long)]
+    pub drop_in: bool,
+    /// Into /usr, with units for systemd and their settings in /etc/default/cumux
+    #[arg(long)]
+    pub system: bool,
+    /// Stands for / with --system: the root of an image or of a package
+    #[arg(long, value_name = "DIR", requires = "system", default_value = "/")]
+    pub root: PathBuf,
 }
 
 /// Completions of one shell.

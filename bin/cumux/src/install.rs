@@ -2,6 +2,7 @@
 //! `--drop-in` NVIDIA's names. `cumux install --system`: the same in `/usr`, with units of systemd;
 //! packages are made of it.
 
+use crate::cli::InstallArguments;
 use crate::{cli, library, say};
 use anyhow::{Context as _, anyhow, bail};
 use cumux_link::folder::Rule;
@@ -28,23 +29,6 @@ const SETTINGS: (&str, &str) = ("etc/default/cumux", include_str!("../../../pack
 
 /// NVIDIA's names, in a folder of their own: the driver's packages own them in `/usr/bin`.
 const SYSTEM_DROP_IN: &str = "usr/lib/cumux/bin";
-
-#[derive(clap::Args)]
-pub struct InstallArguments {
-    /// The folder that gets bin, lib and share
-    #[arg(long, required_unless_present = "system", conflicts_with_all = ["system", "root"])]
-    prefix: Option<PathBuf>,
-    /// Also as nvidia-cuda-mps-control and nvidia-cuda-mps-server in the folder's bin; with
-    /// --system they are in /usr/lib/cumux/bin anyway
-    #[arg(long)]
-    drop_in: bool,
-    /// Into /usr, with units for systemd and their settings in /etc/default/cumux
-    #[arg(long)]
-    system: bool,
-    /// Stands for / with --system: the root of an image or of a package
-    #[arg(long, value_name = "DIR", requires = "system", default_value = "/")]
-    root: PathBuf,
-}
 
 /// A file to install: its path, its contents, its mode.
 type Item = (String, Vec<u8>, u32);

@@ -57,10 +57,10 @@ pub fn html(report: &Report) -> String {
     parts(&mut out, report);
     // `<` would end the element in the middle of the document.
     let data = serde_json::to_string(report).unwrap_or_default().replace('<', "\\u003c");
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<details><summary>All of it as JSON</summary><p class=\"soft\">The same document is in report.json.</p></details>\
-         <script type=\"application/json\" id=\"report\">{data}</script></body></html>\n"
+         <script type=\"application/json\" id=\"report\">{data}</script></body></html>"
     );
     out
 }

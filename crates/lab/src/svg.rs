@@ -123,8 +123,8 @@ impl Axis {
     }
 }
 
-/// A plot's frame, axes and what is in it.
-fn frame(label: &str, x_name: &str, y_name: &str, x: &Axis, y: &Axis, x_ticks: &[f64], inside: &str, legend: &str) -> String {
+/// A plot's frame, axes and what is in it. It has a label, and a name for each axis.
+fn frame([label, x_name, y_name]: [&str; 3], x: &Axis, y: &Axis, x_ticks: &[f64], inside: &str, legend: &str) -> String {
     let mut out = format!("<figure><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">", escape(label));
     for tick in y.ticks() {
         let at = y.place(tick);
@@ -192,7 +192,7 @@ pub(crate) fn lines(label: &str, x_name: &str, y_name: &str, scales: (Scale, Sca
             }
         }
     }
-    frame(label, x_name, y_name, &x, &y, &ticks, &inside, &legend(series))
+    frame([label, x_name, y_name], &x, &y, &ticks, &inside, &legend(series))
 }
 
 /// Points and the diagonal on which they would lie if both numbers were equal.
@@ -216,7 +216,7 @@ pub(crate) fn scatter(label: &str, x_name: &str, y_name: &str, series: &[Series]
         }
     }
     let ticks = x.ticks();
-    frame(label, x_name, y_name, &x, &y, &ticks, &inside, &legend(series))
+    frame([label, x_name, y_name], &x, &y, &ticks, &inside, &legend(series))
 }
 
 /// A row for each program, with a bar where it worked.
