@@ -9,7 +9,7 @@ use cumux_link::folder::Rule;
 use cumux_link::{Folder, FolderError};
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Names of the drop-in.
 const DROP_IN: [&str; 2] = ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];

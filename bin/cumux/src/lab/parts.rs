@@ -41,12 +41,15 @@ const CROWDS: [u32; 5] = [1, 2, 4, 8, 16];
 /// What became of a part, and how it was done or why not.
 pub type Done = (Outcome, String);
 
+/// Carries out a part.
+pub type Run = Box<dyn Fn(&mut Lab<'_>) -> anyhow::Result<Done>>;
+
 /// A part that is to be done.
 pub struct Planned {
     pub name: String,
     /// About how long it takes.
     pub seconds: f64,
-    pub run: Box<dyn Fn(&mut Lab<'_>) -> anyhow::Result<Done>>,
+    pub run: Run,
 }
 
 /// The lab while it runs.
@@ -126,7 +129,7 @@ impl<'a> Lab<'a> {
     /// All parts, in their order.
     pub fn plan(&self) -> Vec<Planned> {
         let mut parts = Vec::new();
-        let mut add = |name: String, seconds: f64, run: Box<dyn Fn(&mut Lab<'_>) -> anyhow::Result<Done>>| parts.push(Planned { name, seconds, run });
+        let mut add = |name: String, seconds: f64, run: Run| parts.push(Planned { name, seconds, run });
         let each = self.seconds() + 0.6;
         add("streams".into(), 2.0, Box::new(|lab| lab.streams()));
         for (mode, offered) in ways::offered(&self.devices) {
