@@ -124,8 +124,8 @@ pub enum Command {
         #[arg(long, help = format!("One of {}; several software GPUs with commas between them", device::names()))]
         device: Option<String>,
     },
-    /// Runs a program through a private daemon and writes a profile of what it does on the card, for
-    /// `cumux plan --profile`
+    /// Runs a program through a private daemon and writes a profile of what it does on the card,
+    /// for `cumux plan --profile`
     Record(RecordArguments),
     /// Measures every way of sharing this card that this machine can, predicts the others, and
     /// writes a report that says which to take

@@ -222,8 +222,8 @@ fn check(session: &Connection, ordinal: u32, described: &CUDA_ARRAY3D_DESCRIPTOR
     }
 }
 
-/// Makes an array of so many levels, one after the other in one allocation. Gives the allocation and
-/// the levels.
+/// Makes an array of so many levels, one after the other in one allocation. Gives the allocation
+/// and the levels.
 fn make(session: &Connection, context: &Context, whole: &CUDA_ARRAY3D_DESCRIPTOR, levels: Option<u32>) -> Try<(u64, Vec<Arc<Array>>)> {
     let channel = check(session, context.device, whole)?;
     let texel = u64::from(channel.bytes()) * u64::from(whole.NumChannels);

@@ -304,7 +304,8 @@ mod tests {
     fn nonsense_is_no_description() {
         assert_eq!(Description::decode(&[0; DESCRIPTION_BYTES]), None);
         assert_eq!(Description::decode(&[0xff; DESCRIPTION_BYTES]), None);
-        // Any one byte of the first three words changed: another description or none, never a panic.
+        // Any one byte of the first three words changed: another description or none, never a
+        // panic.
         for at in 0..32 {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut bytes = texture().encode();

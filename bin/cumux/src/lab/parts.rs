@@ -116,8 +116,8 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// How large a workload is. A matrix product on a card takes milliseconds, as the layers of large
-    /// models do; the others are small.
+    /// How large a workload is. A matrix product on a card takes milliseconds, as the layers of
+    /// large models do; the others are small.
     fn size(&self, workload: &str) -> &'static str {
         match (self.software, workload) {
             (true, _) => "0",

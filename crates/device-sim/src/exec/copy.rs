@@ -1,5 +1,6 @@
-//! Asynchronous copies (PTX ISA, *cp.async*, *cp.async.bulk*). A copy may be done at any time between
-//! its instruction and the wait for it. Here it is done at once, so there is nothing to wait for.
+//! Asynchronous copies (PTX ISA, *cp.async*, *cp.async.bulk*). A copy may be done at any time
+//! between its instruction and the wait for it. Here it is done at once, so there is nothing to
+//! wait for.
 
 use super::access::{NearMemory, compute_addresses};
 use super::fault::{LaneFault, LaneResult, try_for_each_lane};

@@ -1,9 +1,9 @@
 //! Matrix instructions of a warp (PTX ISA, *Warp-Level Matrix Instructions*).
 //!
-//! `mma` says which lane holds which element. `wmma` leaves it open; here its fragments are laid out
-//! as those of `mma`, block after block: rows first, then columns. PTX leaves the order of additions
-//! and their precision open, too: sums are made of exact products in double precision, and rounded
-//! once.
+//! `mma` says which lane holds which element. `wmma` leaves it open; here its fragments are laid
+//! out as those of `mma`, block after block: rows first, then columns. PTX leaves the order of
+//! additions and their precision open, too: sums are made of exact products in double precision,
+//! and rounded once.
 
 use super::access::{NearMemory, compute_addresses};
 use super::fault::{LaneFault, LaneResult, for_each_lane};

@@ -2,8 +2,8 @@
 //!
 //! PTX leaves the layout of the 64 bits to the implementation. Here bits 0 to 19 hold the pending
 //! arrivals, bits 20 to 39 the expected ones, bits 40 to 61 the bytes of asynchronous copies that
-//! the phase still lacks (a signed number), and bit 63 the phase's parity. The state that an arrival
-//! returns is a copy of the 64 bits.
+//! the phase still lacks (a signed number), and bit 63 the phase's parity. The state that an
+//! arrival returns is a copy of the 64 bits.
 
 use super::access::{NearMemory, compute_addresses, near_bytes, split_by_space};
 use super::fault::{LaneFault, LaneResult, try_for_each_lane};

@@ -1,8 +1,8 @@
 //! Textures and surfaces (CUDA C++ Programming Guide, *Texture Fetching*, *Surface Memory*).
 //!
-//! A handle is the address of a description in the client's memory
-//! ([`cumux_wire::texture`]), which is read and checked at each use. Every texel is an access of its
-//! lane. Weights of a linear filter have eight bits behind the point, as the guide says.
+//! A handle is the address of a description in the client's memory ([`cumux_wire::texture`]), which
+//! is read and checked at each use. Every texel is an access of its lane. Weights of a linear
+//! filter have eight bits behind the point, as the guide says.
 
 use super::access::NearMemory;
 use super::fault::{LaneFault, LaneResult};

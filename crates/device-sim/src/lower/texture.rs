@@ -1,5 +1,5 @@
-//! Textures and surfaces by their objects (PTX ISA, *Texture Instructions*, *Surface Instructions*).
-//! References (`.texref`, `.surfref`) are refused: CUDA 12 has removed them.
+//! Textures and surfaces by their objects (PTX ISA, *Texture Instructions*, *Surface
+//! Instructions*). References (`.texref`, `.surfref`) are refused: CUDA 12 has removed them.
 
 use super::body::{Lowerer, exact_operands};
 use super::error::{Lowered, Trouble, reject};

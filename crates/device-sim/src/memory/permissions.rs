@@ -64,9 +64,9 @@ impl Permissions {
         }
     }
 
-    /// The bytes of an access, if each granule of device memory that it touches has bytes of a range
-    /// that allows it: what a card checks, which has pages of this size. Extents are granules, are
-    /// one client's alone, and are mapped whole as long as a range lies in them.
+    /// The bytes of an access, if each granule of device memory that it touches has bytes of a
+    /// range that allows it: what a card checks, which has pages of this size. Extents are
+    /// granules, are one client's alone, and are mapped whole as long as a range lies in them.
     pub(crate) fn look_up_rounded(&self, address: u64, bytes: u64, access: Access) -> Option<AllowedRange> {
         let end = address.checked_add(bytes)?;
         if !in_arena(address) || !in_arena(end) {

@@ -1,5 +1,5 @@
-//! Floating-point formats of 4, 6 and 8 bits (PTX ISA, *Alternate Floating-Point Data Formats*), and
-//! the 19 bits of `.tf32`.
+//! Floating-point formats of 4, 6 and 8 bits (PTX ISA, *Alternate Floating-Point Data Formats*),
+//! and the 19 bits of `.tf32`.
 
 use super::half::{H, Small};
 use super::round::{RN, to_format};

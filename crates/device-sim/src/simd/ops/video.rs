@@ -82,10 +82,10 @@ impl<const PARTS: u32> Op3x for Simd<PARTS> {
     }
 }
 
-/// A scalar video instruction on its extracted sources. The immediate holds the operation in its low
-/// four bits ([`SHIFT_LEFT`] and [`SHIFT_RIGHT`] besides those above), [`SIGNED_A`], [`SIGNED_B`],
-/// [`SIGNED_D`], [`SATURATE`] and [`WRAP`], the width of the result at [`WIDTH_AT`] and the second
-/// operation at [`SECOND_AT`].
+/// A scalar video instruction on its extracted sources. The immediate holds the operation in its
+/// low four bits ([`SHIFT_LEFT`] and [`SHIFT_RIGHT`] besides those above), [`SIGNED_A`],
+/// [`SIGNED_B`], [`SIGNED_D`], [`SATURATE`] and [`WRAP`], the width of the result at [`WIDTH_AT`]
+/// and the second operation at [`SECOND_AT`].
 pub struct Scalar;
 
 pub const SHIFT_LEFT: u16 = 12;
