@@ -7,6 +7,9 @@ if [ "${CUMUX_STORY_INSIDE-}" != 1 ]; then
 fi
 root=$1 client=$2
 folder=$(dirname "$root")
+# The program may lie below /tmp, which is hidden now.
+cp "$client" "$root/program"
+client=$root/program
 mount --make-rprivate /
 mount --bind "$folder" /mnt
 mount -t tmpfs tmpfs /tmp

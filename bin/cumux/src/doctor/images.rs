@@ -390,7 +390,7 @@ mod tests {
         };
         assert_eq!(found(&[]), None);
         let good = text("sm_75", "");
-        let refused = text("sm_75", ".reg .b32 %r<3>; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];");
+        let refused = text("sm_75", ".reg .b32 %r<5>; vmad.u32.u32.u32 %r1, %r2, %r3, %r4;");
         let late = text("sm_90", "");
         let one = found(std::slice::from_ref(&good)).unwrap();
         assert!(one.outcome == Outcome::Ok && one.found.starts_with("p: 1 kernel for sim:t4"), "{one:?}");
