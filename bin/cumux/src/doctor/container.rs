@@ -33,7 +33,7 @@ pub fn missing_directory(path: &Path) -> String {
         );
     }
     format!(
-        "the directory of a group has to be mounted at {shown}: let the pod ask for a resource of cumux's device plugin (kubectl describe node lists them), or run the container with the directory that `cumux group create` prints (-v DIR:{shown}:ro)"
+        "the directory of a group has to be mounted at {shown}: let the pod ask for a resource of cumux's device plugin (kubectl describe node lists them), or run the container with the directory that `cumux group create` prints (-v DIR:{shown}:ro); or start a daemon in the container (cumux control -d)"
     )
 }
 
