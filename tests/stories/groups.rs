@@ -177,6 +177,7 @@ fn a_group_outlives_daemon_and_server() {
     let folder = std::fs::File::open(&pod).expect("the group's folder");
     node.kill(node.daemon_pid());
     node.start_daemon();
+    node.wait_for("the server to connect again", |node| (used(node, "pod") == 600 && shown(node, "pod")["clients"] == 1).then_some(()));
     let same = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&folder));
     let mut other = grower(&node, &same);
     assert!(!take(&node, &mut other, 600) && take(&node, &mut other, 424), "{}", node.logs());

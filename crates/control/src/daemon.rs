@@ -165,7 +165,17 @@ impl Daemon {
             }
             if arrival {
                 self.sweep(core);
+                self.write_settled_groups(core);
             }
+        }
+    }
+
+    /// The next daemon is to know whose a group is.
+    fn write_settled_groups(&self, core: &mut Core) {
+        if core.registry.groups.take_settled()
+            && let Err(error) = core.doors.write(&core.registry.groups)
+        {
+            self.note(&format!("The groups cannot be written down for the next control daemon: {error}"));
         }
     }
 

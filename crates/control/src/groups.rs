@@ -226,7 +226,11 @@ struct Written {
 
 /// All groups of a daemon.
 #[derive(Debug, Default)]
-pub struct Groups(BTreeMap<String, Group>);
+pub struct Groups {
+    all: BTreeMap<String, Group>,
+    /// A first client has settled whose a group is, and nobody has asked since.
+    is_settled_anew: bool,
+}
 
 impl Groups {
     /// The groups that an earlier daemon has written down. What cannot be read is left out, with a
@@ -242,7 +246,7 @@ impl Groups {
         for Written { name, settings, first_user } in written {
             match groups.create(&name, &settings) {
                 Ok(()) => {
-                    if let Some(group) = groups.0.get_mut(&name) {
+                    if let Some(group) = groups.all.get_mut(&name) {
                         group.first_user = first_user;
                     }
                 }
@@ -256,7 +260,7 @@ impl Groups {
     #[must_use]
     pub(crate) fn written(&self) -> Vec<u8> {
         let all: Vec<Written> =
-            self.0.iter().map(|(name, group)| Written { name: name.clone(), settings: group.settings(), first_user: group.first_user }).collect();
+            self.all.iter().map(|(name, group)| Written { name: name.clone(), settings: group.settings(), first_user: group.first_user }).collect();
         // Plain data always has a JSON form.
         serde_json::to_vec(&all).unwrap_or_default()
     }
@@ -271,15 +275,15 @@ impl Groups {
         if !good {
             return Err(GroupError::Name(cumux_link::escape_foreign(name, LONGEST_NAME)));
         }
-        if self.0.contains_key(name) {
+        if self.all.contains_key(name) {
             return Err(GroupError::Exists(name.to_owned()));
         }
-        if self.0.len() >= MOST {
+        if self.all.len() >= MOST {
             return Err(GroupError::TooMany);
         }
         let mut group = Group::default();
         settings.iter().try_for_each(|setting| group.set(setting))?;
-        self.0.insert(name.to_owned(), group);
+        self.all.insert(name.to_owned(), group);
         Ok(())
     }
 
@@ -288,7 +292,7 @@ impl Groups {
     /// # Errors
     /// [`GroupError`]; then the group is as it was.
     pub(crate) fn set(&mut self, name: &str, settings: &[String]) -> Result<(), GroupError> {
-        let group = self.0.get_mut(name).ok_or_else(|| GroupError::Unknown(name.to_owned()))?;
+        let group = self.all.get_mut(name).ok_or_else(|| GroupError::Unknown(name.to_owned()))?;
         let mut changed = group.clone();
         settings.iter().try_for_each(|setting| changed.set(setting))?;
         *group = changed;
@@ -297,24 +301,30 @@ impl Groups {
 
     /// Removes a group; false if there is none.
     pub(crate) fn remove(&mut self, name: &str) -> bool {
-        self.0.remove(name).is_some()
+        self.all.remove(name).is_some()
     }
 
     /// The group of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Group> {
-        self.0.get(name)
+        self.all.get(name)
     }
 
     /// All groups by name.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Group)> {
-        self.0.iter()
+        self.all.iter()
     }
 
     /// Whether it matters in which control group a process is.
     #[must_use]
     pub fn ask_for_cgroups(&self) -> bool {
-        self.0.values().any(|group| group.cgroup.is_some())
+        self.all.values().any(|group| group.cgroup.is_some())
+    }
+
+    /// Whether a first client has settled whose a group is since this was last asked: then the
+    /// groups are to be written down.
+    pub(crate) fn take_settled(&mut self) -> bool {
+        std::mem::take(&mut self.is_settled_anew)
     }
 
     /// The group of a client of this user that came by this door. Its first client settles whose
@@ -324,7 +334,7 @@ impl Groups {
     /// A sentence: the client may not use the socket by which it came, or not its group.
     pub fn group_of(&mut self, door: &Door, pid: u32, uid: u32) -> Result<Option<String>, String> {
         // The control group that is nearest to the process.
-        let nearest = self.0.iter().filter(|(_, group)| group.cgroup.as_ref().is_some_and(|path| holds(path, &door.cgroups)));
+        let nearest = self.all.iter().filter(|(_, group)| group.cgroup.as_ref().is_some_and(|path| holds(path, &door.cgroups)));
         let bound = nearest.max_by_key(|(_, group)| group.cgroup.as_ref().map_or(0, String::len)).map(|(name, _)| name.clone());
         let named = match (&bound, &door.group) {
             (Some(bound), Some(socket)) if bound != socket => {
@@ -336,7 +346,7 @@ impl Groups {
             (None, Some(socket)) => socket.clone(),
             (None, None) => return Ok(None),
         };
-        let Some(group) = self.0.get_mut(&named) else { return Err(format!("group {named} was removed: nobody is served by its socket any more")) };
+        let Some(group) = self.all.get_mut(&named) else { return Err(format!("group {named} was removed: nobody is served by its socket any more")) };
         if let Some(path) = group.cgroup.as_ref().filter(|_| bound.is_none()) {
             return Err(format!("process {pid} came by the socket of group {named}, which is only for processes of the control group {path}"));
         }
@@ -346,6 +356,7 @@ impl Groups {
                 "process {pid} is user {uid}'s, and group {named} is user {user}'s: a group serves one user (cumux group set {named} uid={uid} gives it to another)"
             ));
         }
+        self.is_settled_anew |= group.first_user != Some(uid);
         group.first_user = Some(uid);
         Ok(Some(named))
     }
@@ -446,9 +457,11 @@ mod tests {
         assert!(groups.set("a", &words("memory=4G clients=x")).is_err());
         assert_eq!(groups.get("a").unwrap().settings(), words("memory=1024M uid=5"));
         groups.set("a", &words("memory=none clients=3")).unwrap();
-        assert_eq!(groups.group_of(&Door { group: Some("b.c-1".into()), cgroups: Vec::new() }, 1, 77), Ok(Some("b.c-1".into())));
+        let door = Door { group: Some("b.c-1".into()), cgroups: Vec::new() };
+        assert_eq!((groups.group_of(&door, 1, 77), groups.take_settled()), (Ok(Some("b.c-1".into())), true));
+        assert_eq!((groups.group_of(&door, 2, 77), groups.take_settled()), (Ok(Some("b.c-1".into())), false));
         let (next, lost) = Groups::read(&groups.written());
-        assert!(lost.is_empty() && next.0 == groups.0, "{lost:?}");
+        assert!(lost.is_empty() && next.all == groups.all, "{lost:?}");
         assert_eq!(next.get("b.c-1").unwrap().user(), Some(77));
         assert!(groups.remove("a") && !groups.remove("a"));
         assert_eq!(groups.set("a", &[]), Err(GroupError::Unknown("a".into())));
