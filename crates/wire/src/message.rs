@@ -602,7 +602,7 @@ pub enum ToExecutor {
         number: u64,
     },
     /// A session to serve. Descriptors: ring, page, window, journal, doorbell, marks, pidfd of the
-    /// client's process.
+    /// client's process, and the accounts of its group if it belongs to one.
     ///
     /// The active executor answers with [`FromExecutor::Attached`]; a standby only remembers the
     /// session. The message may come twice for one session, when a takeover or a rebuilt server
