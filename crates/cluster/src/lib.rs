@@ -12,7 +12,7 @@
 //! nothing is made in the daemon before a checkpoint names it. So after a crash at any moment the
 //! next process knows what may exist, and makes or removes the rest.
 //!
-//! Floors, upper ones use lower ones: `plugin`, `dra`, `slurm`; `rpc`; `groups`, `checkpoint`.
+//! Floors, upper ones use lower ones: `plugin`, `dra`, `slurm`; `rpc`, `service`; `groups`, `checkpoint`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
@@ -22,5 +22,6 @@ pub mod fake;
 pub mod groups;
 pub mod plugin;
 pub mod rpc;
+mod service;
 pub mod slurm;
 mod watch;

@@ -6,12 +6,13 @@ use super::driver::Driver;
 use super::messages::{InfoRequest, PluginInfo, PrepareRequest, RegistrationStatus, RegistrationStatusResponse, UnprepareRequest, VERSIONS};
 use super::slice;
 use crate::rpc::{self, Answer, Call, Calls, unary, unknown};
+use crate::service::{self, Service};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 /// Time between two attempts.
@@ -84,10 +85,7 @@ impl Calls for Node {
 
 /// A driver that runs. It ends when it is dropped; groups and CDI files stay.
 #[derive(Debug)]
-pub struct Running {
-    end: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Running(Service);
 
 impl Running {
     /// Starts a driver on a thread of its own.
@@ -95,17 +93,15 @@ impl Running {
     /// # Errors
     /// The thread, its runtime or its sockets cannot be made.
     pub fn start(options: Options, driver: Arc<Driver>) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = service::runtime()?;
         fs::create_dir_all(&options.plugin)?;
         let entered = runtime.enter();
         // First the socket that the other one names.
         let calls = rpc::listen(&options.endpoint())?;
         let registration = rpc::listen(&options.registration())?;
         drop(entered);
-        let (end, ended) = watch::channel(false);
-        let thread = std::thread::Builder::new().name("dra".to_owned()).spawn(move || {
+        let serve = move |runtime: &Runtime, mut ended: watch::Receiver<bool>| {
             runtime.block_on(async {
-                let mut ended = ended;
                 let publishing = tokio::spawn(publish(options.clone(), Arc::clone(&driver)));
                 tokio::select! {
                     _ = rpc::serve(registration, Arc::new(Registration(options.endpoint())), std::future::pending()) => {}
@@ -117,27 +113,13 @@ impl Running {
             for socket in [options.registration(), options.endpoint()] {
                 let _ = fs::remove_file(socket);
             }
-            runtime.shutdown_background();
-        })?;
-        Ok(Self { end, thread: Some(thread) })
+        };
+        Service::start("dra", runtime, serve).map(Self)
     }
 
     /// Ends the driver and waits until its sockets have gone.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        let _ = self.end.send(true);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end();
+    pub fn stop(self) {
+        drop(self.0);
     }
 }
 

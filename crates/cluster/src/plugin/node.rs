@@ -10,6 +10,7 @@ use super::parts::Resource;
 use super::pods;
 use super::serve::{Endpoint, Ills, options_of};
 use crate::rpc::{self, Client};
+use crate::service::{self, Service};
 use crate::watch::Watch;
 use cumux_artifacts::plugin::Policy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +20,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 /// How long kubelet may take for a registration.
@@ -47,10 +48,7 @@ pub struct Options {
 
 /// A plugin that runs. It ends when it is dropped; groups stay.
 #[derive(Debug)]
-pub struct Plugin {
-    end: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Plugin(Service);
 
 impl Plugin {
     /// Starts a plugin on a thread of its own.
@@ -58,32 +56,13 @@ impl Plugin {
     /// # Errors
     /// The thread or its runtime cannot be made.
     pub fn start(options: Options, ledger: Arc<Ledger>) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (end, ended) = watch::channel(false);
-        let thread = std::thread::Builder::new().name("device-plugin".to_owned()).spawn(move || {
-            runtime.block_on(live(options, ledger, ended));
-            // Calls that wait for the daemon are not waited for.
-            runtime.shutdown_background();
-        })?;
-        Ok(Self { end, thread: Some(thread) })
+        let serve = |runtime: &Runtime, ended| runtime.block_on(live(options, ledger, ended));
+        Service::start("device-plugin", service::runtime()?, serve).map(Self)
     }
 
     /// Ends the plugin and waits until its sockets have gone.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        let _ = self.end.send(true);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Plugin {
-    fn drop(&mut self) {
-        self.end();
+    pub fn stop(self) {
+        drop(self.0);
     }
 }
 

@@ -436,6 +436,16 @@ impl<'a> Lowerer<'a> {
     }
 }
 
+/// The modifiers that are words, in their order.
+pub(super) fn words_of(instruction: &Instruction) -> Vec<&str> {
+    let words = instruction.modifiers.iter().filter_map(|modifier| match modifier {
+        Modifier::Other(word) => Some(&**word),
+        Modifier::Word(word) => Some(word.name()),
+        _ => None,
+    });
+    words.collect()
+}
+
 /// The operands, of which there must be `N`.
 pub(super) fn exact_operands<const N: usize>(instruction: &Instruction) -> Lowered<&[Operand; N]> {
     match instruction.operands.as_slice().try_into() {

@@ -1,6 +1,6 @@
 //! Asynchronous copies (PTX ISA, *Data Movement and Conversion Instructions: Asynchronous copy*).
 
-use super::body::Lowerer;
+use super::body::{Lowerer, words_of};
 use super::error::{Lowered, Trouble, reject};
 use super::memory::lower_address;
 use super::registers::Class;
@@ -9,15 +9,7 @@ use crate::simd::lanes::NO_SLOT;
 use cumux_ptx::ast::{Imm, Instruction, Modifier, Operand, ScalarType as T, StateSpace, Word};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    let words: Vec<&str> = i
-        .modifiers
-        .iter()
-        .filter_map(|m| match m {
-            Modifier::Other(word) => Some(&**word),
-            Modifier::Word(word) => Some(word.name()),
-            _ => None,
-        })
-        .collect();
+    let words = words_of(i);
     match words.as_slice() {
         // Copies are done when they are issued.
         ["async", "commit_group" | "wait_group" | "wait_all"]

@@ -1,23 +1,15 @@
 //! Textures and surfaces by their objects (PTX ISA, *Texture Instructions*, *Surface
 //! Instructions*). References (`.texref`, `.surfref`) are refused: CUDA 12 has removed them.
 
-use super::body::{Lowerer, exact_operands};
+use super::body::{Lowerer, exact_operands, words_of};
 use super::error::{Lowered, Trouble, reject};
 use super::memory::{elements, select_atomic};
 use crate::program::code::{Geometry, LevelOf, Op, Outside, TextureKind, TextureOp, TextureQuery};
 use crate::simd::lanes::{NO_SLOT, RegisterSlot};
-use cumux_ptx::ast::{Instruction, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T};
+use cumux_ptx::ast::{Instruction, Opcode as O, Operand, ReduceOp, ScalarType as T};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    let words: Vec<&str> = i
-        .modifiers
-        .iter()
-        .filter_map(|m| match m {
-            Modifier::Other(word) => Some(&**word),
-            Modifier::Word(word) => Some(word.name()),
-            _ => None,
-        })
-        .collect();
+    let words = words_of(i);
     let op = match i.opcode {
         O::Tex => lower_sample(lowerer, i, &words)?,
         O::Tld4 => lower_gather(lowerer, i, &words)?,
