@@ -56,8 +56,8 @@ pub struct GroupLine {
 }
 
 impl GroupLine {
-    /// What is written less than there is keeps others from nothing but memory; it is right again
-    /// with the next charge.
+    /// Writes what the client has. If that fails, the line stays as it was until the next charge,
+    /// and the group has so much less memory.
     fn set(&self, device_index: DeviceIndex, total: u64) {
         if let Err(error) = self.accounts.set(device_index, self.slot, total) {
             tracing::warn!("{error}");

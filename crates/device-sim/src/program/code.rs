@@ -3,6 +3,8 @@
 //!
 //! Invariants: every slot is inside the banks or constants of its function; every branch target is
 //! inside the code; the last instruction of a function never falls through.
+//!
+//! One file, although long: it is the list of what a warp can execute.
 
 use crate::simd::alu::Alu;
 use crate::simd::lanes::{PerLane32, PerLane64, RegisterSlot};

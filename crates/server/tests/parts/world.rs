@@ -9,6 +9,7 @@ use cumux_wire::VERSION;
 use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::layout::page;
 use cumux_wire::message::{FromServer, Grant, Hello, Home, Reply, ServerStatus, ToServer};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -42,8 +43,7 @@ impl World {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let listener = Listener::bind(&folder.join("cumux")).unwrap();
-        let server = Self::start(&folder, mode);
-        let daemon = Self::meet(&listener);
+        let (server, daemon) = Self::start_until_met(&folder, mode, &listener);
         Self { folder, mode: mode.to_owned(), listener, daemon, server, request: 0 }
     }
 
@@ -52,6 +52,20 @@ impl World {
         let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log")).unwrap();
         let mut server = again("server", &folder.join("server-7.sock"));
         server.env(FOLDER, folder).env(MODE, mode).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    }
+
+    /// Starts servers until one says hello, as the daemon does: a server that was killed while it
+    /// started a process leaves its lock to that process for a moment, and the next one ends.
+    fn start_until_met(folder: &std::path::Path, mode: &str, listener: &Listener) -> (Child, Connection) {
+        let begun = Instant::now();
+        let mut server = Self::start(folder, mode);
+        while !has_visitor(listener) {
+            assert!(begun.elapsed() < WATCHDOG, "no server says hello\n{}", std::fs::read_to_string(folder.join("server.log")).unwrap_or_default());
+            if server.try_wait().unwrap().is_some() {
+                server = Self::start(folder, mode);
+            }
+        }
+        (server, Self::meet(listener))
     }
 
     fn meet(listener: &Listener) -> Connection {
@@ -81,8 +95,7 @@ impl World {
     }
 
     pub fn start_server(&mut self) {
-        self.server = Self::start(&self.folder, &self.mode);
-        self.daemon = Self::meet(&self.listener);
+        (self.server, self.daemon) = Self::start_until_met(&self.folder, &self.mode, &self.listener);
     }
 
     pub fn server_ends(&mut self) {
@@ -203,6 +216,12 @@ impl World {
         client.welcome();
         client
     }
+}
+
+/// Whether somebody connects; waits for a moment.
+fn has_visitor(listener: &Listener) -> bool {
+    let moment = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&moment)).is_ok_and(|ready| ready > 0)
 }
 
 impl Drop for World {

@@ -406,7 +406,7 @@ impl Connection {
         for (index, seq) in unfinished {
             self.wait(|| self.ring.completed(index) >= seq)?;
         }
-        self.recording.waited(from, None);
+        self.recording.waited(from, || None);
         self.finish_draining()
     }
 
@@ -420,7 +420,7 @@ impl Connection {
         for (index, seq) in unfinished {
             self.wait(|| self.ring.completed(index) >= seq)?;
         }
-        self.recording.waited(from, None);
+        self.recording.waited(from, || None);
         Ok(())
     }
 
@@ -433,7 +433,7 @@ impl Connection {
         let from = self.recording.time();
         let seq = self.point(timeline)?;
         self.wait(|| self.is_done(timeline, seq))?;
-        self.recording.waited(from, Some(timeline.index));
+        self.recording.waited(from, || Some(timeline.index));
         self.finish_draining()
     }
 
@@ -444,7 +444,7 @@ impl Connection {
     pub fn is_idle(&self, timeline: TimelineId) -> Try<bool> {
         let seq = self.point(timeline)?;
         let is_done = self.is_done(timeline, seq);
-        self.recording.asked(Some(timeline.index), is_done);
+        self.recording.asked(|| Some(timeline.index), is_done);
         Ok(is_done)
     }
 

@@ -59,8 +59,9 @@ impl Recording {
 
     /// The host has waited since `from` for a stream, or for all.
     #[inline]
-    pub fn waited(&self, from: Option<u64>, stream: Option<u32>) {
+    pub fn waited(&self, from: Option<u64>, stream: impl FnOnce() -> Option<u32>) {
         if let Some(from) = from {
+            let stream = stream();
             *lock(&self.asking) = None;
             self.put(from, |took| Moment::Wait { from, took, stream });
         }
@@ -68,16 +69,17 @@ impl Recording {
 
     /// The host has asked whether work is done. One who asks until it is has waited.
     #[inline]
-    pub fn asked(&self, stream: Option<u32>, is_done: bool) {
+    pub fn asked(&self, stream: impl FnOnce() -> Option<u32>, is_done: bool) {
         if self.recorder.is_none() {
             return;
         }
+        let stream = stream();
         let mut asking = lock(&self.asking);
         match (*asking, is_done) {
             (None, false) => *asking = Some((now_ns(), stream)),
             (Some((from, of)), true) if of == stream => {
                 drop(asking);
-                self.waited(Some(from), stream);
+                self.waited(Some(from), || stream);
             }
             _ => {}
         }

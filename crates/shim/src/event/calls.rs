@@ -99,7 +99,7 @@ pub unsafe fn cuEventQuery(event: CUevent) -> Try {
         return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
     }
     let is_done = event.is_done(session);
-    session.recording.asked(event.stream_index(), is_done);
+    session.recording.asked(|| event.stream_index(), is_done);
     if is_done { Ok(()) } else { Err(error::NOT_READY) }
 }
 
@@ -111,7 +111,7 @@ pub unsafe fn cuEventSynchronize(event: CUevent) -> Try {
     }
     let from = session.recording.time();
     session.wait(|| event.is_done(session))?;
-    session.recording.waited(from, event.stream_index());
+    session.recording.waited(from, || event.stream_index());
     session.flush_text();
     session.health()
 }
