@@ -12,7 +12,8 @@
 //! nothing is made in the daemon before a checkpoint names it. So after a crash at any moment the
 //! next process knows what may exist, and makes or removes the rest.
 //!
-//! Floors, upper ones use lower ones: `plugin`, `dra`, `slurm`; `rpc`, `service`; `groups`, `checkpoint`.
+//! Floors, upper ones use lower ones: `plugin`, `dra`, `slurm`; `rpc`, `service`; `groups`,
+//! `checkpoint`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
