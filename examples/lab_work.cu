@@ -5,6 +5,7 @@
 //   fault                   works a little, then writes where nothing is
 // `load` says "ready" and begins when it reads a line, or at once with a further argument. What it found is one line of JSON. SIZE 0 is for a software GPU.
 #include "example.cuh"
+#include "matrix.cuh"
 
 #include <algorithm>
 #include <chrono>
@@ -20,22 +21,6 @@ __global__ void spin(float *out, int steps) {
     float value = threadIdx.x;
     for (int i = 0; i < steps; ++i) value = value * 0.5f + 1.0f;
     out[blockIdx.x * blockDim.x + threadIdx.x] = value;
-}
-
-constexpr int tile = 16;
-
-__global__ void multiply(const float *a, const float *b, float *c, int n) {
-    __shared__ float left[tile][tile], right[tile][tile];
-    int row = blockIdx.y * tile + threadIdx.y, column = blockIdx.x * tile + threadIdx.x;
-    float sum = 0;
-    for (int k = 0; k < n; k += tile) {
-        left[threadIdx.y][threadIdx.x] = a[row * n + k + threadIdx.x];
-        right[threadIdx.y][threadIdx.x] = b[(k + threadIdx.y) * n + column];
-        __syncthreads();
-        for (int i = 0; i < tile; ++i) sum += left[threadIdx.y][i] * right[i][threadIdx.x];
-        __syncthreads();
-    }
-    c[row * n + column] = sum;
 }
 
 __global__ void triad(float *a, const float *b, const float *c, int n) {

@@ -45,6 +45,7 @@ use crate::shared::{GroupLine, Shared, Shortage};
 use crate::stream::Stream;
 use crate::suspicion::{self, Lead};
 use cumux_device::{Channel, Outcome, Resume, StreamId, Work};
+pub(crate) use cumux_link::recorder::now_ns;
 use cumux_ring::journal::Journal;
 use cumux_ring::queue::Consumer;
 use cumux_ring::service::Service;
@@ -358,11 +359,4 @@ impl Session {
             suspicion::acquit(&inner.journal);
         }
     }
-}
-
-/// CLOCK_MONOTONIC in nanoseconds.
-#[must_use]
-pub fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }

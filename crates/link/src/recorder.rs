@@ -20,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// CLOCK_MONOTONIC in nanoseconds.
 #[must_use]
+#[inline]
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()

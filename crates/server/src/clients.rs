@@ -8,6 +8,7 @@ use cumux_link::connection::exactly;
 use cumux_link::{Connection, escape_foreign};
 use cumux_wire::VERSION;
 use cumux_wire::cuda::{ComputeMode, DeviceAttribute};
+use cumux_wire::facts::uuid_text;
 use cumux_wire::layout::WINDOWS;
 use cumux_wire::message::{self, ClientStatus, DeviceFacts, Grant, Hello, Place, Reply, ToExecutor};
 use cumux_wire::result;
@@ -199,7 +200,7 @@ impl<H: Host> Core<H> {
         }
         self.log.line(&format!("Client {name} connected"));
         for device in seen {
-            self.log.line(&format!("Device {} (uuid {}) is associated", device.name, uuid(device.uuid)));
+            self.log.line(&format!("Device {} (uuid {}) is associated", device.name, uuid_text(device.uuid)));
         }
         self.log.line(&format!("Status of client {name} is ACTIVE"));
     }
@@ -363,10 +364,4 @@ fn has_hung_up(connection: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(connection, PollFlags::empty())];
     let zero = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&zero)).is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
-}
-
-/// As MPS writes it: `GPU-fb1811f5-c08f-9654-f7be-16483392e3ca`.
-fn uuid(bytes: [u8; 16]) -> String {
-    let hex = |range: std::ops::Range<usize>| bytes[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("GPU-{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
 }
