@@ -1,0 +1,155 @@
+"""The ladder of Python programs: each alone on the card without cumux, then eight different ones at a time through cumux; the numbers have to be the same.
+
+tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--again N] [--page FILE.md]
+
+FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("folder", type=Path)
+arguments.add_argument("out", type=Path)
+arguments.add_argument("--only", default=".")
+arguments.add_argument("--jobs", type=int, default=8)
+arguments.add_argument("--limit", type=float, default=120, help="seconds for one program")
+arguments.add_argument("--device", default="cuda:0")
+arguments.add_argument("--again", type=int, default=1, help="times that each program is run through cumux")
+arguments.add_argument("--page", type=Path, help="writes docs/programs-on-a-card.md there")
+options = arguments.parse_args()
+folder = options.folder.resolve()
+CASES = Path(__file__).with_name("programs_cases.py")
+
+
+def environment(mode, room):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "CUMUX_"))} | {"CUDA_MPS_PIPE_DIRECTORY": str(room / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(room / "log")}
+    if mode == "cumux":
+        env["LD_LIBRARY_PATH"] = f"{folder / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
+    return env
+
+
+def run(mode, room, name, number=0):
+    """(numbers or None, seconds, why it failed)."""
+    env = environment(mode, room)
+    log = room / f"{name}-{number}.log"
+    if mode == "cumux":
+        env["CUMUX_LOG"] = str(log)
+    begun = time.monotonic()
+    try:
+        done = subprocess.run([sys.executable, "-X", "faulthandler", str(CASES), name], env=env, cwd=room, capture_output=True, text=True, timeout=options.limit)
+    except subprocess.TimeoutExpired as late:
+        said = (late.stderr or b"").decode(errors="replace")
+        return None, time.monotonic() - begun, f"no end within {options.limit:.0f} s; {tail(said, log)}"
+    seconds = time.monotonic() - begun
+    if done.returncode:
+        return None, seconds, f"status {done.returncode}; {tail(done.stderr, log)}"
+    return [[float(word) for word in line.split()[1:]] for line in done.stdout.splitlines() if line.startswith("result ")], seconds, ""
+
+
+def tail(errors, log):
+    lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith(("Extension modules", "  File"))]
+    shim = [re.sub(r"^cumux\[\d+\]: ", "", line) for line in (log.read_text(errors="replace").splitlines() if log.exists() else [])]
+    shim = [line for line in shim if not re.search("answered (201|400|500|600)|f8cff951|served as session", line)]
+    return " | ".join(lines[-3:])[-500:] + (f" || cumux: {' | '.join(shim[-6:])[-500:]}" if shim else "")
+
+
+def alike(ours, theirs):
+    if len(ours) != len(theirs):
+        return "other shapes"
+    exact = True
+    for (n, product, total), (m, wanted, sum_wanted) in zip(ours, theirs):
+        room = 2e-3 * abs(sum_wanted) + 1e-5
+        if n != m or not abs(product - wanted) <= room or not abs(total - sum_wanted) <= room:
+            return f"WRONG: {product:.6g} for {wanted:.6g}, {total:.6g} for {sum_wanted:.6g}"
+        exact = exact and product == wanted and total == sum_wanted
+    return "the same numbers" if exact else "the same numbers but for rounding"
+
+
+def versions():
+    found = {}
+    for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "numba-cuda", "nvidia-cublas", "nvidia-cudnn-cu13"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+PAGE = """# Python programs on a card
+
+Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program ([tests/gpu/programs_cases.py](../tests/gpu/programs_cases.py)) ran without cumux, {jobs} at a time, and then through
+cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. {right} of {all} give the numbers that they give without cumux.
+
+Versions: {versions}.
+
+| program | result | time with / without |
+|---|---|---|
+{rows}
+"""
+
+
+def write_page(path, result):
+    rows = result["programs"]
+    table = [f"| {row['program'].replace('_', ' ')} | {shorten(row['result'])} | {max(row['cumux_s']) / row['native_s']:.2f} |" for row in rows]
+    path.write_text(PAGE.format(
+        **{key: result[key] for key in ("card", "commit", "date", "jobs")}, right=sum(not row["bad"] for row in rows), all=len(rows), rows="\n".join(table),
+        versions=", ".join(f"{name} {version}" for name, version in result["versions"].items())))
+
+
+def shorten(text):
+    text = text.split(" || ")[0].replace("|", "/").replace("\n", " ")
+    return text if len(text) < 120 else text[:117] + "..."
+
+
+def main():
+    names = [name for name in subprocess.run([sys.executable, str(CASES), "--list"], capture_output=True, text=True, check=True).stdout.split() if re.search(options.only, name)]
+    room = Path(tempfile.mkdtemp(prefix="programs"))
+    for name in ("pipe", "log"):
+        (room / name).mkdir(mode=0o700)
+    table = {}
+    with ThreadPoolExecutor(options.jobs) as jobs:
+        for name, result in zip(names, jobs.map(lambda name: run("native", room, name), names)):
+            table[name] = {"native": result}
+        service = environment("service", room)
+        subprocess.run([str(folder / "cumux"), "control", "--device", options.device, "-d"], env=service, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=True)
+        rounds = [(name, number) for number in range(options.again) for name in names]
+        for (name, _), result in zip(rounds, jobs.map(lambda item: run("cumux", room, *item), rounds)):
+            table[name].setdefault("cumux", []).append(result)
+    subprocess.run([str(folder / "cumux"), "control"], input="quit -t 2\n", text=True, env=service, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+    bad, rows = 0, []
+    for name, results in table.items():
+        numbers, native_s, why = results["native"]
+        said = []
+        for ours, _, failed in results["cumux"]:
+            said.append(failed and f"FAILED: {failed}" or ("runs (without cumux it fails)" if numbers is None else alike(ours, numbers)))
+        worst = next((text for text in said if text.startswith(("FAILED", "WRONG", "other"))), said[0])
+        without = "" if numbers is not None else f" [without cumux: {why}]"
+        is_bad = numbers is not None and worst.startswith(("FAILED", "WRONG", "other"))
+        bad += is_bad
+        rows.append({"program": name, "result": worst + without, "bad": is_bad, "native_s": round(native_s, 1), "cumux_s": [round(s, 1) for _, s, _ in results["cumux"]]})
+        print(f"{'BAD ' if is_bad else 'ok  '} {name:<30} {native_s:6.1f} s {max(rows[-1]['cumux_s']):6.1f} s  {worst}{without}", flush=True)
+    card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip() if options.device.startswith("cuda") else options.device
+    commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else ""
+    result = {"date": str(date.today()), "card": card, "commit": commit, "versions": versions(), "jobs": options.jobs, "programs": rows}
+    options.out.write_text(json.dumps(result, indent=1))
+    if options.page:
+        write_page(options.page, result)
+    print(f"{len(rows) - bad} of {len(rows)} right")
+    said = "".join(path.read_text(errors="replace") for path in (room / "log").glob("control.log*"))
+    notable = [line for line in said.splitlines() if re.search("ERROR|WARN|fault|take", line)]
+    print("\n".join(notable[-15:]))
+    return 1 if bad else 0
+
+
+sys.exit(main())
