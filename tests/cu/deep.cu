@@ -15,8 +15,8 @@ typedef unsigned (*Step)(unsigned);
 static __device__ __noinline__ unsigned twice(unsigned x) { return 2 * x + 1; }
 static __device__ __noinline__ unsigned thrice(unsigned x) { return 3 * x + 1; }
 
-// The third is data.
-__device__ Step steps[3] = {twice, thrice, (Step)0x10};
+// The third is no address of code, on a card neither (there addresses are offsets).
+__device__ Step steps[3] = {twice, thrice, (Step)0x7ffffff00ull};
 
 static __device__ __noinline__ unsigned sum(unsigned n) {
     volatile unsigned here[16];

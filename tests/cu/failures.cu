@@ -118,12 +118,12 @@ static int memory() {
 static int module() {
     CHECK(cudaFree(nullptr));
     auto load = driver<CUresult (*)(CUmodule *, const void *, unsigned, CUjit_option *, void **)>("cuModuleLoadDataEx");
-    auto open = driver<CUresult (*)(CUdeviceptr *, CUipcMemHandle, unsigned)>("cuIpcOpenMemHandle");
+    auto handle = driver<CUresult (*)(void *, CUdeviceptr, size_t, unsigned, unsigned long long)>("cuMemGetHandleForAddressRange");
     auto create = driver<CUresult (*)(CUmemoryPool *, const CUmemPoolProps *)>("cuMemPoolCreate");
     CUmodule loaded;
     std::printf("module: %s\n", name_of(load(&loaded, ".version 8.0\n.target sm_75\nfrobnicate;\n", 0, nullptr, nullptr)));
-    CUdeviceptr pointer;
-    std::printf("open: %s\n", name_of(open(&pointer, CUipcMemHandle{}, 1)));
+    int descriptor;
+    std::printf("handle: %s\n", name_of(handle(&descriptor, 0, 0, 1, 0)));
     CUmemPoolProps props = {};
     props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     props.location.type = CU_MEM_LOCATION_TYPE_HOST;

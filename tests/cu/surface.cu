@@ -137,13 +137,13 @@ static void graphs(CUfunction plain, CUfunction video, CUcontext context, CUdevi
     part("cuGraphBatchMemOpNodeSetParams", batch, &odd);
     part("cuGraphExecBatchMemOpNodeSetParams", exec, batch, &odd);
 
-    CUgraphNodeParams conditional = {};
-    conditional.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    CUgraphNodeParams semaphore = {};
+    semaphore.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
     const CUgraphEdgeData *edges = nullptr;
-    part("cuGraphAddNode", &never, graph, none, size_t(0), &conditional);
-    part("cuGraphAddNode_v2", &never, graph, none, edges, size_t(0), &conditional);
-    part("cuGraphNodeSetParams", kernel, &conditional);
-    part("cuGraphExecNodeSetParams", exec, kernel, &conditional);
+    part("cuGraphAddNode", &never, graph, none, size_t(0), &semaphore);
+    part("cuGraphAddNode_v2", &never, graph, none, edges, size_t(0), &semaphore);
+    part("cuGraphNodeSetParams", kernel, &semaphore);
+    part("cuGraphExecNodeSetParams", exec, kernel, &semaphore);
 
     part("cuGraphInstantiateWithFlags", &refused, graph, (unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
     CUDA_GRAPH_INSTANTIATE_PARAMS instantiate = {};
@@ -212,9 +212,16 @@ static void memories() {
     part("cuMemSetMemPool", &host, pinned, CUmemoryPool(nullptr));
     CUmemPoolProps shared = {};
     shared.allocType = pinned;
-    shared.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    shared.handleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
     shared.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     part("cuMemPoolCreate", &pool, &shared);
+    shared.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    must("cuMemPoolCreate", &pool, &shared);
+    int descriptor = -1;
+    CUmemoryPool other;
+    void *none = nullptr;
+    part("cuMemPoolExportToShareableHandle", &descriptor, pool, CU_MEM_HANDLE_TYPE_FABRIC, 0ull);
+    part("cuMemPoolImportFromShareableHandle", &other, none, CU_MEM_HANDLE_TYPE_FABRIC, 0ull);
 
     CUmemAllocationProp properties = {};
     properties.type = pinned;
@@ -226,6 +233,9 @@ static void memories() {
     must("cuMemCreate", &handle, granularity, &properties, 0ull);
     must("cuMemAddressReserve", &address, granularity, size_t(0), CUdeviceptr(0), 0ull);
     must("cuMemMap", address, granularity, size_t(0), handle, 0ull);
+    CUmemGenericAllocationHandle foreign;
+    part("cuMemExportToShareableHandle", &descriptor, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0ull);
+    part("cuMemImportFromShareableHandle", &foreign, none, CU_MEM_HANDLE_TYPE_FABRIC);
     CUmemAccessDesc access = {};
     access.location = host;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -247,7 +257,18 @@ static void others(CUmodule module) {
     CUcontext context;
     part("cuCtxCreate_v4", &context, &shared, 0u, CUdevice(0));
     CUevent event;
-    part("cuEventCreate", &event, unsigned(CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    CUstream stream;
+    CUgraph captured;
+    must("cuEventCreate", &event, unsigned(CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    must("cuStreamCreate", &stream, unsigned(CU_STREAM_NON_BLOCKING));
+    must("cuStreamBeginCapture_v2", stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    part("cuEventRecord", event, stream);
+    part("cuEventRecordWithFlags", event, stream, 0u);
+    part("cuStreamWaitEvent", stream, event, 0u);
+    must("cuStreamEndCapture", stream, &captured);
+    CUcontext current;
+    must("cuCtxGetCurrent", &current);
+    part("cuCtxRecordEvent", current, event);
     unsigned address, bytes;
     part("cuModuleGetGlobal", &address, &bytes, module, "value");
 

@@ -236,10 +236,11 @@ fn a_kernel_that_does_not_end_keeps_its_executor_until_it_has_ended() {
     let server =
         node.wait_for("the next executor with a standby", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.standby != 0));
     assert_eq!(server.executor, before.standby);
-    // A client that has ended by now is nowhere; the idle one is there in any case.
-    let of = |pid| node.client_status(pid).expect("a client");
-    assert_eq!(of(idle.pid()).place, Place::Shared);
-    for status in clients.iter().map(|client| client.pid()).chain([idle.pid()]).map(of).filter(|status| status.state == "running") {
+    // The idle one is there in any case. A client that has ended, or only begins, is nowhere.
+    let idle_status = node.client_status(idle.pid()).expect("the idle client");
+    assert_eq!((idle_status.place, idle_status.executor), (Place::Shared, server.executor));
+    let others = clients.iter().filter_map(|client| node.client_status(client.pid()));
+    for status in others.filter(|status| status.state == "running") {
         assert!(status.place == Place::Shared && status.executor == server.executor, "{status:?}");
     }
     idle.tell("");

@@ -17,20 +17,24 @@ struct Card {
     mode: i32,
     /// Of `cuDevicePrimaryCtxRetain`.
     retain: u32,
+    /// How many there are, all alike.
+    cards: u32,
+    /// One of them that nobody may use; none for one that is not there.
+    prohibited: i32,
 }
 
-const FINE: Card = Card { version: 13_000, init: 0, name: "NVIDIA H200", mode: 0, retain: 801 };
+const FINE: Card = Card { version: 13_000, init: 0, name: "NVIDIA H200", mode: 0, retain: 801, cards: 1, prohibited: -1 };
 
 /// Functions of the driver that do what the card says; all others refuse.
 const BODIES: [(&str, &str); 9] = [
     ("cuInit", "(unsigned f) { (void)f; return INIT; }"),
     ("cuDriverGetVersion", "(int *v) { *v = VERSION; return 0; }"),
-    ("cuDeviceGetCount", "(int *n) { *n = 1; return 0; }"),
+    ("cuDeviceGetCount", "(int *n) { *n = CARDS; return 0; }"),
     ("cuDeviceGet", "(int *d, int n) { *d = n; return 0; }"),
     ("cuDeviceGetName", "(char *t, int n, int d) { (void)d; snprintf(t, (size_t)n, \"%s\", NAME); return 0; }"),
-    ("cuDeviceGetAttribute", "(int *v, int a, int d) { (void)d; *v = a == 20 ? MODE : a == 16 ? 132 : a == 75 ? 9 : 1; return 0; }"),
+    ("cuDeviceGetAttribute", "(int *v, int a, int d) { *v = a == 20 ? (d == PROHIBITED ? 2 : MODE) : a == 16 ? 132 : a == 75 ? 9 : 1; return 0; }"),
     ("cuDeviceTotalMem_v2", "(size_t *b, int d) { (void)d; *b = (size_t)140 << 30; return 0; }"),
-    ("cuDeviceGetUuid_v2", "(char *u, int d) { (void)d; memset(u, 7, 16); return 0; }"),
+    ("cuDeviceGetUuid_v2", "(char *u, int d) { memset(u, 7, 16); if (CARDS > 1) u[15] = (char)d; return 0; }"),
     ("cuDevicePrimaryCtxRetain", "(void **c, int d) { (void)d; *c = 0; return RETAIN; }"),
 ];
 
@@ -42,6 +46,7 @@ impl Card {
         let mut source = String::from("#include <stdio.h>\n#include <string.h>\n");
         let _ = writeln!(source, "#define INIT {}\n#define VERSION {}\n#define NAME \"{}\"", self.init, self.version, self.name);
         let _ = writeln!(source, "#define MODE {}\n#define RETAIN {}", self.mode, self.retain);
+        let _ = writeln!(source, "#define CARDS {}\n#define PROHIBITED {}", self.cards, self.prohibited);
         for name in names {
             let body = BODIES.iter().find(|(known, _)| *known == name).map_or("(void) { return 801; }", |(_, body)| body);
             let _ = writeln!(source, "int {name}{body}");
@@ -107,4 +112,33 @@ fn a_driver_that_is_none_is_refused_by_name() {
     let ours = node.folder().join("lib/libcuda.so.1");
     let (said, _) = doctor(&node, &ours);
     assert!(said.contains("is cumux itself, not NVIDIA's driver"), "{said}");
+}
+
+/// The driver shows two cards, of which one may not be used. `all` means both, and neither the
+/// daemon's lists nor the doctor lose one for the other.
+#[test]
+fn all_cards_of_a_machine_are_named_by_one_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let driver = Card { cards: 2, ..FINE }.build(folder.path());
+    let node = Node::with().device("all").env("CUMUX_REAL_LIBCUDA", driver.to_str().unwrap()).start();
+    let listed = node.control("device_query --csv");
+    assert_eq!(listed.lines().skip(2).filter(|line| line.contains("NVIDIA H200")).count(), 2, "{listed}");
+    assert!(listed.contains("GPU-07070707-0707-0707-0707-070707070700") && listed.contains("GPU-07070707-0707-0707-0707-070707070701"), "{listed}");
+    let doctor = |devices: &str, driver: &Path| {
+        let output = node.cumux(&["doctor"]).env("CUMUX_DEVICE", devices).env("CUMUX_REAL_LIBCUDA", driver).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = doctor("all", &driver);
+    assert!(said.contains("cuda:0,cuda:1, by CUMUX_DEVICE"), "{said}");
+    // One of them is prohibited: it is listed, and the doctor says what to do about it.
+    let folder = tempfile::tempdir().unwrap();
+    let driver = Card { cards: 2, prohibited: 1, ..FINE }.build(folder.path());
+    let node = Node::with().device("cuda:0,cuda:1").env("CUMUX_REAL_LIBCUDA", driver.to_str().unwrap()).start();
+    let listed = node.control("device_query --csv");
+    assert_eq!(listed.lines().skip(2).filter(|line| line.contains("NVIDIA H200")).count(), 2, "{listed}");
+    let said = doctor("cuda:0,cuda:1", &driver);
+    assert!(said.contains("PROHIBITED compute mode: run `nvidia-smi -i 1 -c DEFAULT`"), "{said}");
+    // A card that the driver does not show.
+    let said = doctor("cuda:0,cuda:5", &driver);
+    assert!(said.contains("there is no card cuda:5; there are cuda:0 to cuda:1"), "{said}");
 }

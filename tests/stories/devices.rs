@@ -131,7 +131,12 @@ fn the_executor_of_three_devices_is_killed() {
 #[test]
 fn lists_that_cannot_be_served_are_refused_with_a_sentence() {
     let node = Node::start();
-    for (devices, words) in [("cuda:0,cuda:1", "real GPU"), ("sim:h200,sim:nothing", "unknown device"), ("sim:h200,", "unknown device")] {
+    for (devices, words) in [
+        ("cuda:0,sim:h200", "cannot be in one daemon"),
+        ("cuda:0,cuda:0", "named twice"),
+        ("sim:h200,sim:nothing", "unknown device"),
+        ("sim:h200,", "unknown device"),
+    ] {
         let output = node.cumux(&["control", "-f", "--device", devices]).output().expect("cumux starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(words), "{devices}: {said}");

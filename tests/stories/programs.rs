@@ -69,13 +69,13 @@ fn a_memory_limit_is_told_with_its_numbers() {
 fn modules_and_functions_are_refused_with_their_reasons() {
     let output = run(&test_program("failures"), &["module"]).output().unwrap();
     let said = out(&output);
-    assert_eq!(said, "module: CUDA_ERROR_INVALID_PTX\nopen: CUDA_ERROR_NOT_SUPPORTED\npool: CUDA_ERROR_NOT_SUPPORTED\n");
-    let [module, open, pool] = told(&output).try_into().expect("a line each");
+    assert_eq!(said, "module: CUDA_ERROR_INVALID_PTX\nhandle: CUDA_ERROR_NOT_SUPPORTED\npool: CUDA_ERROR_NOT_SUPPORTED\n");
+    let [module, handle, pool] = told(&output).try_into().expect("a line each");
     assert!(
         module.starts_with("cumux: a module was not loaded: ") && module.contains("frobnicate") && module.matches("line 3, column").count() == 1,
         "{module}"
     );
-    assert!(open.contains("cuIpcOpenMemHandle") && open.contains("no memory is shared with other processes"), "{open}");
+    assert!(handle.contains("cuMemGetHandleForAddressRange") && handle.contains("only drivers of other devices read such a handle"), "{handle}");
     assert!(pool.starts_with("cumux: cuMemPoolCreate: not supported: pools of host memory"), "{pool}");
 }
 
@@ -132,6 +132,43 @@ fn a_fault_is_told_after_a_takeover_too() {
     let outcome = client.wait();
     assert_eq!(outcome.out.lines().last(), Some("wait: cudaErrorIllegalAddress"), "{outcome:?}");
     assert!(outcome.err.starts_with("cumux: kernel saxpy: illegal address 0xdead0000"), "{outcome:?}");
+}
+
+/// Copies of boxes, also out of arrays and into them, in one call; managed memory that is
+/// discarded.
+#[test]
+fn batches_of_copies_are_copies() {
+    let said = Node::start().test_client("batches").start().expect_ok();
+    assert!(said.starts_with("boxes: right\n") && said.ends_with("discarded: right") && !said.contains("WRONG"), "{said}");
+}
+
+// ---- graphs
+
+#[test]
+fn captured_nodes_tell_what_they_are() {
+    let said = Node::start().test_client("captured").start().expect_ok();
+    assert!(said.lines().count() == 16 && said.lines().all(|line| line.ends_with(": right")), "{said}");
+}
+
+/// Also with a new executor in the middle of a loop.
+#[test]
+fn graphs_run_as_their_kernels_say() {
+    let node = Node::start();
+    let said = node.test_client("conditions").start().expect_ok();
+    if !node.is_software() {
+        assert_eq!(said, "handle: cudaErrorNotSupported", "its kernels are the driver's");
+        return;
+    }
+    let expected = "type: conditional\nleft 0 rounds 10 inner 80 chosen 2 after 1200 either 4\nleft 0 rounds 20 inner 160 chosen 2 after 2400 either 8\n\
+                    a host function in a body: cudaErrorNotSupported\nlong: 20000";
+    assert_eq!(said, expected);
+    let client = node.test_client("conditions").start();
+    client.wait_for_line("a host function in a body: cudaErrorNotSupported");
+    for takeovers in 1..=2 {
+        node.kill(node.server().executor);
+        node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.takeovers == takeovers && server.state == "ACTIVE"));
+    }
+    assert_eq!(client.expect_ok(), expected);
 }
 
 // ---- tensor cores, textures and surfaces

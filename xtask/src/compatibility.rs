@@ -27,7 +27,7 @@ and version as it does. What is refused returns `CUDA_ERROR_NOT_SUPPORTED` (801)
 
 That every function answers as it stands here is tested: each is called in a served program, and each part that is refused (`stories::programs`); which
 ones wait for the executor is read from the sources (`listed` of `crates/shim`). It is tested on a software GPU. A real card refuses arrays, textures and surfaces, too, and their
-copies: only its driver knows how it stores them.
+copies: only its driver knows how it stores them. It refuses conditional graph nodes (`cuGraphConditionalHandleCreate`): only its driver knows what a kernel has said.
 
 Old names of a function and its forms for per-thread default streams (`_ptsz`, `_ptds`) are answered like the function; they are counted and
 not listed.

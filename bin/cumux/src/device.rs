@@ -1,8 +1,10 @@
 //! Device names, and the default where no device is named.
 
-use crate::processes;
+use crate::processes::{self, ALL};
+use cumux_wire::message::DeviceFacts;
 use std::fmt;
 use std::path::Path;
+use std::process::Command;
 
 /// The variable that stands for `--device`.
 pub const VARIABLE: &str = "CUMUX_DEVICE";
@@ -17,14 +19,16 @@ pub enum DeviceName {
 /// A name that names no device, or a device that does not exist here.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DeviceError {
-    #[error("unknown device \"{0}\": write one of {names}, or the number of another GPU after cuda:", names = names())]
+    #[error("unknown device \"{0}\": write one of {names}, the number of another GPU after cuda:, or all for all GPUs", names = names())]
     Unknown(String),
     #[error("{0} cannot be used: this machine has no NVIDIA GPU (no /dev/nvidia*). For the software GPU say --device sim:h200 or set {VARIABLE}=sim:h200")]
     NoGpu(DeviceName),
-    #[error(
-        "{0} devices in one daemon: several are possible with the software GPU only (sim:h200,sim:h200); start a daemon with its own CUDA_MPS_PIPE_DIRECTORY for each real GPU"
-    )]
-    SeveralGpus(usize),
+    #[error("{0}: real and software GPUs cannot be in one daemon; start a daemon with its own CUDA_MPS_PIPE_DIRECTORY for each kind")]
+    Mixed(String),
+    #[error("{0} is named twice: name each real GPU once")]
+    Twice(DeviceName),
+    #[error("--device {ALL} means all NVIDIA GPUs of this machine, and they cannot be counted: {0}. Name them: --device cuda:0,cuda:1")]
+    Uncounted(String),
     #[error("{0} devices in one daemon: at most {MOST} are possible")]
     TooMany(usize),
 }
@@ -67,31 +71,53 @@ impl DeviceName {
     }
 }
 
-/// The device for `control`: the wished one, else the first GPU. Never replaced by another.
-pub fn for_control(asked: Option<&str>) -> Result<DeviceName, DeviceError> {
-    match wish(asked) {
-        Some(text) => DeviceName::parse(&text)?.check(),
-        None => DeviceName::Cuda(0).check(),
-    }
+/// The device where none is named: the first GPU. Never replaced by another.
+pub fn default_device() -> Result<DeviceName, DeviceError> {
+    DeviceName::Cuda(0).check()
 }
 
 /// The devices for `control`: names with commas between them, seen by programs in this order.
 pub fn list_for_control(asked: Option<&str>) -> Result<Vec<DeviceName>, DeviceError> {
     match wish(asked) {
         Some(text) => parse_list(&text),
-        None => Ok(vec![for_control(None)?]),
+        None => Ok(vec![default_device()?]),
     }
 }
 
 /// Reads names with commas between them, and checks that the devices exist here.
 pub fn parse_list(text: &str) -> Result<Vec<DeviceName>, DeviceError> {
+    if text.trim() == ALL {
+        return all_cards();
+    }
     let names: Vec<DeviceName> = text.split(',').map(|name| DeviceName::parse(name.trim())).collect::<Result<_, _>>()?;
-    match names.as_slice() {
-        [one] => Ok(vec![one.clone().check()?]),
-        many if many.len() > MOST => Err(DeviceError::TooMany(many.len())),
-        // One process with several real cards has not been tried.
-        many if many.iter().any(|name| matches!(name, DeviceName::Cuda(_))) => Err(DeviceError::SeveralGpus(many.len())),
-        _ => Ok(names),
+    if names.len() > MOST {
+        return Err(DeviceError::TooMany(names.len()));
+    }
+    let is_real = |name: &DeviceName| matches!(name, DeviceName::Cuda(_));
+    if names.iter().any(is_real) && !names.iter().all(is_real) {
+        return Err(DeviceError::Mixed(list(&names)));
+    }
+    if let Some((_, twice)) = names.iter().enumerate().find(|(place, name)| is_real(name) && names[..*place].contains(name)) {
+        return Err(DeviceError::Twice(twice.clone()));
+    }
+    names.into_iter().map(DeviceName::check).collect()
+}
+
+/// All real GPUs that the driver shows (it reads `CUDA_VISIBLE_DEVICES`), in its order. The driver
+/// is loaded into another process.
+fn all_cards() -> Result<Vec<DeviceName>, DeviceError> {
+    DeviceName::Cuda(0).check()?;
+    let uncounted = |why: String| DeviceError::Uncounted(why.trim().trim_start_matches("cumux: ").to_owned());
+    let program = std::env::current_exe().map_err(|error| uncounted(error.to_string()))?;
+    let output = Command::new(program).args(["survey", "--device", ALL]).output().map_err(|error| uncounted(error.to_string()))?;
+    if !output.status.success() {
+        return Err(uncounted(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let facts: Vec<DeviceFacts> = serde_json::from_slice(&output.stdout).map_err(|error| uncounted(error.to_string()))?;
+    match facts.len() {
+        0 => Err(uncounted("the driver shows none".to_owned())),
+        count if count > MOST => Err(DeviceError::TooMany(count)),
+        _ => facts.iter().map(|facts| DeviceName::parse(&facts.id)).collect(),
     }
 }
 
@@ -153,7 +179,12 @@ mod tests {
         let names = |text: &str| list_for_control(Some(text)).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(names("sim:l4").unwrap(), ["sim:l4"]);
         assert_eq!(names("sim:h200,sim:l4, sim:h200").unwrap(), ["sim:h200", "sim:l4", "sim:h200"]);
-        assert_eq!(names("cuda:0,cuda:1"), Err(DeviceError::SeveralGpus(2)));
+        assert_eq!(names("cuda:0,sim:h200"), Err(DeviceError::Mixed("cuda:0,sim:h200".into())));
+        assert_eq!(names("cuda:1,cuda:0,cuda:1"), Err(DeviceError::Twice(DeviceName::Cuda(1))));
+        match has_gpu() {
+            true => assert_eq!(names("cuda:1,cuda:0").unwrap(), ["cuda:1", "cuda:0"]),
+            false => assert_eq!(names("cuda:1,cuda:0"), Err(DeviceError::NoGpu(DeviceName::Cuda(1)))),
+        }
         assert_eq!(names("sim:h200,"), Err(DeviceError::Unknown(String::new())));
         assert_eq!(names(&vec!["sim:l4"; 17].join(",")), Err(DeviceError::TooMany(17)));
     }
@@ -164,7 +195,8 @@ mod tests {
         let two = with_fallback(Some("sim:h200,sim:l4")).unwrap();
         assert_eq!((list(&two.0), two.1), ("sim:h200,sim:l4".to_owned(), None), "what the daemon takes");
         if !has_gpu() {
-            assert!(matches!(for_control(Some("cuda:0")), Err(DeviceError::NoGpu(_))));
+            assert_eq!(list_for_control(Some("all")), Err(DeviceError::NoGpu(DeviceName::Cuda(0))));
+            assert!(matches!(list_for_control(Some("cuda:0")), Err(DeviceError::NoGpu(_))));
             assert!(with_fallback(Some("cuda:0")).is_err(), "what is asked for by name is not replaced");
         }
     }

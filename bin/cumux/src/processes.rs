@@ -18,12 +18,29 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use tracing_subscriber::EnvFilter;
 
+/// Stands for all real GPUs that the driver shows, in its order.
+pub const ALL: &str = "all";
+
 /// Opens devices of all kinds, by the prefix of their names.
 struct Devices;
 
 impl Open for Devices {
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
         if id.starts_with("cuda:") { Cuda.open(id, sink) } else { Simulator.open(id, sink) }
+    }
+
+    fn look_at_all(&self, ids: &[&str]) -> Vec<Option<DeviceFacts>> {
+        if ids.iter().all(|id| id.starts_with("cuda:")) {
+            return ids.iter().map(|id| cumux_device_cuda::shown(id)).collect();
+        }
+        let names: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        let known = facts_of_all(&names);
+        if known.len() == names.len() { known.into_iter().map(Some).collect() } else { names.iter().map(|_| None).collect() }
+    }
+
+    fn open_all(&self, wanted: Vec<(&str, Arc<dyn Sink>)>) -> Vec<Result<Arc<dyn Device>, DeviceError>> {
+        // A daemon has devices of one kind.
+        if wanted.iter().all(|(id, _)| id.starts_with("cuda:")) { Cuda.open_all(wanted) } else { Simulator.open_all(wanted) }
     }
 }
 
@@ -93,10 +110,18 @@ struct SurveyOptions {
 /// Prints properties of devices as JSON, for a daemon that has no server yet. Opens no device, but
 /// loads the driver: hence a process of its own.
 pub fn survey(arguments: Vec<OsString>) -> anyhow::Result<u8> {
-    let SurveyOptions { device: devices } = SurveyOptions::try_parse_from(arguments)?;
+    let SurveyOptions { device: mut devices } = SurveyOptions::try_parse_from(arguments)?;
+    if devices == [ALL] {
+        devices = cumux_device_cuda::survey::cards()?.iter().map(|card| format!("cuda:{}", card.ordinal)).collect();
+    }
     let mut all = facts_of_all(&devices);
     if all.is_empty() {
-        all = devices.iter().map(|device| cumux_device_cuda::facts(device)).collect::<Result<_, _>>()?;
+        let facts: Vec<Result<DeviceFacts, DeviceError>> = devices.iter().map(|device| cumux_device_cuda::facts(device)).collect();
+        let any = facts.iter().any(Result::is_ok);
+        // Beside others, one that cannot be used is known all the same.
+        let known =
+            |(device, facts): (&String, Result<DeviceFacts, DeviceError>)| facts.or_else(|error| cumux_device_cuda::shown(device).filter(|_| any).ok_or(error));
+        all = devices.iter().zip(facts).map(known).collect::<Result<_, _>>()?;
     }
     say::line(serde_json::to_string(&all)?)?;
     Ok(0)

@@ -20,7 +20,8 @@ OPTIONS:
   -q,--ready-devices       Ask the driver for its devices at once, not at the first question
   --device <name>          Device of the daemon's servers: cuda:0 or, on the CPU, sim:h200, sim:a100-80,
                            sim:a100, sim:l4, sim:t4, sim:b300,
-                           sim:rtx-pro-6000, sim:gb10 (otherwise CUMUX_DEVICE, otherwise cuda:0)
+                           sim:rtx-pro-6000, sim:gb10 (otherwise CUMUX_DEVICE, otherwise cuda:0);
+                           several with commas, all for all GPUs of the machine
 
 COMMAND:
   start_server -uid <user id> [-mlopart]

@@ -11,6 +11,8 @@
 //!   while the client has work in flight in it. Slow calls of the driver are made on other threads.
 //! - The addresses in every client's copies, sets and value writes are checked. Kernels are not
 //!   isolated from other clients of the context.
+//! - Several cards of one process are separate but for what the driver has once for a process: its
+//!   address space, pinned host memory, standard output, and the announcement of a fault.
 //! - The driver reads its environment when it is first loaded, and this crate sets some variables
 //!   just before. Open the device before starting threads of C code that read the environment.
 //!
@@ -41,14 +43,14 @@
 //! 1  ModuleLibrary: the lock of one image    Card::limits
 //! 2  Gate::requests
 //! 3  Card::clients
-//! 4  Client::window
+//! 4  Client::window    ExpectedWindows
 //! 5  Client: permissions, share, partitions, modules, constants    PinnedWindow::registration
 //! 6  Partitions::contexts                               PinnedWindow::registered
 //! 7  Partitions::sm_allocator
 //! 8  Extents: maps, side_stream    ModuleLibrary: known, loading    Card: streams, variables
 //!    LoadedModule::dynamic_shared    Gate::unused    Loss::inquest    track: TURNS
-//!    driver: LOADED, REDIRECTION
-//! 9  Mailbox::queue
+//!    driver: LOADED, REDIRECTION    PinnedWindow: WINDOWS    fault: CARDS
+//! 9  Mailbox::queue    Extents: RESERVATIONS
 //! ```
 //!
 //! An engine thread holds none of them while it calls the driver or the sink.
@@ -86,6 +88,16 @@ impl Open for Cuda {
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
         open(id, sink)
     }
+
+    fn open_all(&self, wanted: Vec<(&str, Arc<dyn Sink>)>) -> Vec<Result<Arc<dyn Device>, DeviceError>> {
+        // Before there are threads: the driver's words are listened to, and it is loaded, which
+        // changes the environment. Where that fails, each card says why.
+        if Settings::from_environment().is_ok_and(|settings| settings.core_dumps) {
+            let _ = driver::listen_to_driver(|_| {});
+        }
+        let _ = survey::cards();
+        cumux_device::open_side_by_side(wanted, |(id, sink)| open(id, sink))
+    }
 }
 
 /// Opens the card of this name, with the settings of the environment. The card reports completed
@@ -103,6 +115,12 @@ pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceErro
 /// As [`open`], except for errors that show only when a context is made.
 pub fn facts(id: &str) -> Result<DeviceFacts, DeviceError> {
     survey::facts(parse_id(id)?)
+}
+
+/// Facts of a card that the driver shows, whether it can be used or not.
+#[must_use]
+pub fn shown(id: &str) -> Option<DeviceFacts> {
+    survey::shown(parse_id(id).ok()?)
 }
 
 /// The ordinal in `cuda:<ordinal>`.

@@ -63,6 +63,11 @@ pub(crate) fn facts(ordinal: u32) -> Result<DeviceFacts, DeviceError> {
     remedy::require_shareable(ordinal, &facts.name, card.compute_mode()).map(|()| facts)
 }
 
+/// The facts of one card, whether it can be shared or not.
+pub(crate) fn shown(ordinal: u32) -> Option<DeviceFacts> {
+    DeviceHandle::all().ok()?.get(ordinal as usize).map(|card| read_facts(card, ordinal))
+}
+
 /// Whether `cuda:<ordinal>` can be served, given the cards that were found. Pure.
 #[must_use]
 pub fn judge(ordinal: u32, found: &Result<Vec<Seen>, DeviceError>) -> Verdict {

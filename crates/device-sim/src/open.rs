@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cumux_device::{Device, DeviceError, Open, Sink};
+use cumux_device::{Device, DeviceError, Open, Sink, open_side_by_side};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::gpu::SoftwareGpu;
@@ -24,6 +24,13 @@ pub struct Simulator;
 impl Open for Simulator {
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
         open(id, sink)
+    }
+
+    /// Their numbers are those of their order, whichever is opened first.
+    fn open_all(&self, wanted: Vec<(&str, Arc<dyn Sink>)>) -> Vec<Result<Arc<dyn Device>, DeviceError>> {
+        let settings = Settings::from_environment();
+        let numbered: Vec<_> = wanted.into_iter().map(|(id, sink)| (id, sink, Ordinal::lowest_free(models::kind(id)))).collect();
+        open_side_by_side(numbered, |(id, sink, ordinal)| open_as(id, sink, settings.clone()?, ordinal).map(|card| card as Arc<dyn Device>))
     }
 }
 
@@ -97,11 +104,15 @@ pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceErro
 /// # Errors
 /// As [`open`].
 pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<SoftwareGpu>, DeviceError> {
+    open_as(id, sink, settings, Ordinal::lowest_free(models::kind(id)))
+}
+
+/// Opens a card with this number among those of its kind.
+fn open_as(id: &str, sink: Arc<dyn Sink>, settings: Settings, ordinal: Ordinal) -> Result<Arc<SoftwareGpu>, DeviceError> {
     if ComputeMode::of(&models::facts(id, 0)?) == ComputeMode::Prohibited {
         let kind = models::kind(id);
         return Err(DeviceError::System(format!("{kind} is in PROHIBITED compute mode: start the daemon with --device {kind}")));
     }
-    let ordinal = Ordinal::lowest_free(models::kind(id));
     let mut facts = models::facts(id, ordinal.number())?;
     if !settings.marks {
         facts.capabilities = models::without_progress_log(facts.capabilities);

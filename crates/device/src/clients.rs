@@ -2,9 +2,11 @@
 
 use crate::error::DeviceError;
 use crate::ids::ClientId;
-use crate::report::Fault;
+use crate::report::{Begun, Fault};
 use cumux_wire::cuda::Limit;
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// Per-client settings.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +65,14 @@ pub trait Clients {
     /// Stops the client's work with this error: everything running and queued is reported as that
     /// fault. Later submissions fail the same way.
     fn stop_client(&self, client: ClientId, fault: Fault);
+
+    /// Begins nothing more of any client but these: they go on in another process. Returns when
+    /// what those that leave have begun is over and reported, or after this time, with what may
+    /// have been begun and is not reported. May be called again, with others.
+    fn leave(&self, staying: &BTreeSet<ClientId>, patience: Duration) -> Begun {
+        let _ = (staying, patience);
+        Begun::Unknown
+    }
 
     /// Sets a limit for the client: stack size a thread, printf fifo or malloc heap.
     ///

@@ -26,6 +26,9 @@ pub enum DeviceError {
     /// The device has let go of this client: it goes on in another executor, which does this again.
     #[error("the client goes on in another process: {0}")]
     LetGo(String),
+    /// The device could not be opened. The process serves its other devices.
+    #[error("the device cannot be used: {0}")]
+    Unavailable(String),
     /// The device is lost; the executor must be replaced.
     #[error("the device is lost: {0}")]
     Lost(String),
@@ -42,6 +45,7 @@ impl DeviceError {
             DeviceError::Image { result, .. } => *result,
             DeviceError::NotSupported(_) => result::NOT_SUPPORTED,
             DeviceError::System(_) => result::UNKNOWN,
+            DeviceError::Unavailable(_) => result::DEVICE_UNAVAILABLE,
             DeviceError::Lost(_) | DeviceError::LetGo(_) => result::LOST,
         }
     }

@@ -29,7 +29,7 @@
 
 use std::sync::Arc;
 
-pub use cumux_wire::facts::{Capabilities, DeviceFacts};
+pub use cumux_wire::facts::{Capabilities, DeviceFacts, Peer};
 pub use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo};
 pub use cumux_wire::record::{CopyExtent, Launch, Parameters, TensorWish};
 pub use cumux_wire::text::Channel;
@@ -68,6 +68,12 @@ pub trait Device: Clients + Partitions + Memory + Modules + Queues + Takeover + 
     fn capabilities(&self) -> &Capabilities {
         &self.facts().capabilities
     }
+
+    /// How this device reaches the memory of another one of this process; `None` if it does not.
+    fn reach(&self, other: &DeviceFacts) -> Option<Peer> {
+        let _ = other;
+        None
+    }
 }
 
 /// Opens devices by name. One registry in the binary knows all kinds.
@@ -77,4 +83,40 @@ pub trait Open: Send + Sync {
     /// # Errors
     /// A sentence that names the devices there are.
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError>;
+
+    /// Facts of these devices without opening them; `None` for one of which nothing is known.
+    fn look_at_all(&self, ids: &[&str]) -> Vec<Option<DeviceFacts>> {
+        ids.iter().map(|_| None).collect()
+    }
+
+    /// Opens several devices side by side, as [`Open::open`] each, and returns them in this order.
+    fn open_all(&self, wanted: Vec<(&str, Arc<dyn Sink>)>) -> Vec<Result<Arc<dyn Device>, DeviceError>> {
+        open_side_by_side(wanted, |(id, sink)| self.open(id, sink))
+    }
+}
+
+/// Opens devices side by side, each on a thread of its own, and returns them in this order.
+pub fn open_side_by_side<T: Send>(
+    wanted: Vec<T>,
+    open: impl Fn(T) -> Result<Arc<dyn Device>, DeviceError> + Sync,
+) -> Vec<Result<Arc<dyn Device>, DeviceError>> {
+    let open = &open;
+    std::thread::scope(|scope| {
+        let last = wanted.len().saturating_sub(1);
+        let mut threads = Vec::new();
+        let mut here = None;
+        for (place, wish) in wanted.into_iter().enumerate() {
+            // The last one needs no thread beside this.
+            if place == last {
+                here = Some(open(wish));
+            } else {
+                threads.push(std::thread::Builder::new().name("opening".into()).spawn_scoped(scope, move || open(wish)));
+            }
+        }
+        let opened = threads.into_iter().map(|thread| {
+            let thread = thread.map_err(|error| DeviceError::System(format!("no thread to open a device: {error}")))?;
+            thread.join().unwrap_or_else(|_| Err(DeviceError::System("opening a device has panicked".into())))
+        });
+        opened.chain(here).collect()
+    })
 }

@@ -39,12 +39,73 @@ pub trait Memory {
     /// [`DeviceError::Invalid`] when nothing is mapped there.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
+    /// Lets this device reach what another one, which it reaches ([`crate::Device::reach`]), has
+    /// mapped at `address`: the same bytes of the same extent. No client's work here may touch it
+    /// before [`Memory::allow`].
+    ///
+    /// # Errors
+    /// [`DeviceError::NotSupported`] where it reaches no other device, [`DeviceError::System`]
+    /// otherwise.
+    fn map_peer(&self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        let _ = (address, extent, offset, bytes);
+        Err(DeviceError::NotSupported("memory of another device".into()))
+    }
+
+    /// Undoes [`Memory::map_peer`] for exactly that range, before the other device unmaps it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] when nothing is mapped there.
+    fn unmap_peer(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let _ = (address, bytes);
+        Ok(())
+    }
+
     /// Maps the client's window (host memory shared with it) at `address`. All of it is readable
     /// and writable for the client's work.
     ///
     /// # Errors
     /// [`DeviceError::System`] when it cannot be mapped.
     fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError>;
+
+    /// True if the device gains by [`Memory::expect_extent`] and [`Memory::expect_window`]: mapping
+    /// takes calls of the driver, and those wait while it tears down a broken context.
+    fn maps_ahead(&self) -> bool {
+        false
+    }
+
+    /// Maps an extent that a client of another executor has, before it is needed. It stays until it
+    /// is [adopted](Memory::adopt_extent) or [forgotten](Memory::forget_expected), or something
+    /// else is mapped there. `name` is the extent's own: no other one ever had it at that address.
+    /// False if the device does not do that, or something is mapped there.
+    ///
+    /// # Errors
+    /// As [`Memory::map`].
+    fn expect_extent(&self, name: u64, address: u64, extent: BorrowedFd<'_>, bytes: u64) -> Result<bool, DeviceError> {
+        let _ = (name, address, extent, bytes);
+        Ok(false)
+    }
+
+    /// Does what [`Memory::map`] does for an extent that was mapped ahead. False if it was not.
+    fn adopt_extent(&self, name: u64, address: u64, bytes: u64) -> bool {
+        let _ = (name, address, bytes);
+        false
+    }
+
+    /// Maps the window of a client of another executor before it is needed, and pins the ranges
+    /// `used`. [`Memory::map_window`] takes it if it is given the same file. False if the device
+    /// does not do that.
+    ///
+    /// # Errors
+    /// As [`Memory::map_window`].
+    fn expect_window(&self, window: BorrowedFd<'_>, address: u64, bytes: u64, used: &[(u64, u64)]) -> Result<bool, DeviceError> {
+        let _ = (window, address, bytes, used);
+        Ok(false)
+    }
+
+    /// Unmaps what was mapped ahead at these addresses and is not adopted.
+    fn forget_expected(&self, is_forgotten: &dyn Fn(u64) -> bool) {
+        let _ = is_forgotten;
+    }
 
     /// Makes these bytes of the client's window usable as pinned memory: kernels may get pointers
     /// into them once this returns. It may be slow (pages are pinned) and is not called on a

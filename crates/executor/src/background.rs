@@ -9,7 +9,7 @@ use crate::suspicion;
 use cumux_device::{DeviceError, GlobalsAllocator, Image, ModuleInfo};
 use cumux_ring::file::Constant;
 use cumux_ring::page::Answer;
-use cumux_wire::record::Header;
+use cumux_wire::record::{Header, Op};
 use cumux_wire::result;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -112,6 +112,29 @@ pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u6
         };
         let done = session.shared.departures.retry(|| session.shared.with_patience(create));
         done.map_or_else(|code| (Change::Nothing, answer(code)), |change| (change, answer(result::SUCCESS)))
+    })
+}
+
+/// Opens what another client has lent, in the background: the keeper must have it, too.
+#[must_use]
+pub fn borrow(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, op: &Op) -> bool {
+    let op = op.clone();
+    in_background(session, inner, header, end, move |session| {
+        let attempt = || {
+            session.lock_then_deliver(|inner| {
+                if inner.phase.is_closed() || inner.phase.is_elsewhere() {
+                    return Ok((Change::Nothing, answer(result::LOST)));
+                }
+                let (change, reply) = match op {
+                    Op::Borrow { token, kind } => session.borrow(inner, token, kind),
+                    Op::VmmBorrow { handle, token } => session.borrow_physical(inner, handle, token),
+                    _ => (Change::Nothing, answer(result::INVALID_VALUE)),
+                };
+                // Without a keeper there may be one soon.
+                if reply.result == result::UNKNOWN { Err(Box::new((change, reply))) } else { Ok((change, reply)) }
+            })
+        };
+        session.shared.with_patience(attempt).unwrap_or_else(|refused| *refused)
     })
 }
 

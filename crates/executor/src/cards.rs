@@ -5,11 +5,16 @@
 //! Devices are known by their index in the server's list. Device memory of device `n` lies in the
 //! `n`-th part of the arena ([`layout::arena_window`]), so an address says whose it is; only
 //! mappings that a client put elsewhere are remembered. Stream numbers carry the index in their
-//! upper bits: the reports of a device pass through [`Tagged`].
+//! upper bits: the reports of a device pass through [`crate::together`].
 
+mod absent;
+mod peers;
+
+use self::absent::Absent;
+use crate::together::{OWN, OWN_BITS, Together, tag};
 use cumux_device::{
-    Begun, Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, ImageHash,
-    Interrupted, ModuleId, ModuleInfo, Open, Outcome, PreloadedModule, ReadImage, Report, Sink, StreamId, TensorWish, Work,
+    Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, ImageHash, Interrupted, ModuleId,
+    ModuleInfo, Open, PreloadedModule, ReadImage, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout::{self, DeviceIndex};
@@ -18,56 +23,6 @@ use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-
-/// Bits of a stream number that are the device's own.
-const OWN_BITS: u32 = 28;
-const OWN: u32 = (1 << OWN_BITS) - 1;
-
-fn tag(device_index: DeviceIndex, stream: StreamId) -> StreamId {
-    StreamId(device_index << OWN_BITS | stream.0 & OWN)
-}
-
-/// Tells the executor from which device a report comes.
-struct Tagged {
-    device_index: DeviceIndex,
-    reports: Arc<dyn Sink>,
-}
-
-impl Sink for Tagged {
-    fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome) {
-        self.reports.retired(client, tag(self.device_index, stream), token, outcome);
-    }
-
-    fn retired_all(&self, reports: &mut Vec<Report>) {
-        for report in &mut *reports {
-            report.stream = tag(self.device_index, report.stream);
-        }
-        self.reports.retired_all(reports);
-    }
-
-    fn text(&self, client: ClientId, channel: Channel, text: &[u8]) {
-        self.reports.text(client, channel, text);
-    }
-
-    fn faulted(&self, client: ClientId, fault: &Fault) {
-        self.reports.faulted(client, fault);
-    }
-
-    fn dumped(&self, clients: &[ClientId], dump: OwnedFd) {
-        self.reports.dumped(clients, dump);
-    }
-
-    fn occupied(&self, by: &BTreeSet<ClientId>) -> bool {
-        // What the other devices were given would have to be let go of, too.
-        let _ = by;
-        false
-    }
-
-    /// The process ends with all its devices, and what the others were given may have been begun.
-    fn lost(&self, why: &str, _begun: Begun) {
-        self.reports.lost(why, Begun::Unknown);
-    }
-}
 
 /// A client of a group whose clients run on the same multiprocessors.
 struct Member {
@@ -90,22 +45,48 @@ pub struct Cards {
     partitions: RwLock<HashMap<(ClientId, u32), u32>>,
     /// Mappings that lie in the part of another device: bytes and device by address.
     elsewhere: RwLock<BTreeMap<u64, (u64, u32)>>,
+    /// Mappings that other devices reach, by address.
+    opened: RwLock<BTreeMap<u64, peers::Opened>>,
+    /// For each client the devices that reach its allocations on others: who, and on which.
+    links: RwLock<HashMap<ClientId, BTreeSet<(DeviceIndex, DeviceIndex)>>>,
+}
+
+/// A device that was opened, or why it was not.
+type Opened = Result<Arc<dyn Device>, DeviceError>;
+
+/// The opened devices, and in place of each other one what says why it could not be opened.
+fn replace_absent(names: &[String], opener: &dyn Open, opened: Vec<Opened>) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+    let ids: Vec<&str> = names.iter().map(String::as_str).collect();
+    let known = opener.look_at_all(&ids);
+    names.iter().zip(known).zip(opened).map(|((name, known), opened)| replace_one(name, known, opened)).collect()
+}
+
+fn replace_one(name: &str, known: Option<DeviceFacts>, opened: Opened) -> Opened {
+    match (opened, known) {
+        (Err(error), Some(facts)) => {
+            tracing::error!("{name} cannot be used, and the other devices are served without it: {error}");
+            Ok(Arc::new(Absent::new(facts, error.to_string())))
+        }
+        (opened, _) => opened,
+    }
 }
 
 impl Cards {
-    /// Opens the devices in this order.
+    /// Opens the devices side by side.
     ///
     /// # Errors
-    /// The first that cannot be opened.
+    /// The first that cannot be opened, if none can. Where others can, it is absent.
     pub fn open(names: &[String], opener: &dyn Open, reports: &Arc<dyn Sink>) -> Result<Self, DeviceError> {
         if names.is_empty() || names.len() > layout::DEVICES {
             return Err(DeviceError::Invalid(format!("{} devices: an executor has 1 to {}", names.len(), layout::DEVICES)));
         }
-        let mut all = Vec::new();
-        for (device_index, name) in (0..).zip(names) {
-            let sink: Arc<dyn Sink> = if names.len() == 1 { reports.clone() } else { Arc::new(Tagged { device_index, reports: reports.clone() }) };
-            all.push(opener.open(name, sink)?);
-        }
+        let together = Together::new(reports.clone());
+        let sink_of = |device_index: DeviceIndex| if names.len() == 1 { reports.clone() } else { together.sink_of(device_index) };
+        let wanted = (0..).zip(names).map(|(device_index, name)| (name.as_str(), sink_of(device_index))).collect();
+        let opened = opener.open_all(wanted);
+        let all = if opened.iter().any(Result::is_ok) { replace_absent(names, opener, opened) } else { opened.into_iter().collect() };
+        let all: Vec<Arc<dyn Device>> = all?;
+        together.set_devices(&all);
         Ok(Self::new(all))
     }
 
@@ -122,6 +103,8 @@ impl Cards {
             modules: RwLock::default(),
             partitions: RwLock::default(),
             elsewhere: RwLock::default(),
+            opened: RwLock::default(),
+            links: RwLock::default(),
         }
     }
 
@@ -164,11 +147,6 @@ impl Cards {
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.len()
-    }
-
-    #[must_use]
-    pub fn all_facts(&self) -> Vec<DeviceFacts> {
-        self.all.iter().map(|device| device.facts().clone()).collect()
     }
 
     /// What the devices can do together, and what any of them needs.
@@ -240,6 +218,7 @@ impl Cards {
             device.close_client(client);
         }
         self.clients.write().remove(&client);
+        self.links.write().remove(&client);
         self.modules.write().retain(|(owner, _), _| *owner != client);
         self.partitions.write().retain(|(owner, _), _| *owner != client);
     }
@@ -306,6 +285,7 @@ impl Cards {
     /// # Errors
     /// As [`cumux_device::Memory::unmap`].
     pub fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.close_peers(address);
         self.at(address)?.unmap(address, bytes)?;
         if !self.single() {
             self.elsewhere.write().remove(&address);
@@ -317,6 +297,42 @@ impl Cards {
     /// As [`cumux_device::Memory::map_window`].
     pub fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
         self.of(client).into_iter().try_for_each(|device| device.map_window(client, window, address, bytes))
+    }
+
+    /// As [`cumux_device::Memory::maps_ahead`].
+    pub fn maps_ahead(&self) -> bool {
+        self.all.iter().any(|device| device.maps_ahead())
+    }
+
+    /// # Errors
+    /// As [`cumux_device::Memory::expect_extent`].
+    pub fn expect_extent(&self, name: u64, address: u64, extent: BorrowedFd<'_>, bytes: u64) -> Result<bool, DeviceError> {
+        self.card(layout::arena_device(address))?.expect_extent(name, address, extent, bytes)
+    }
+
+    /// As [`cumux_device::Memory::adopt_extent`].
+    pub fn adopt_extent(&self, name: u64, address: u64, bytes: u64) -> bool {
+        self.card(layout::arena_device(address)).is_ok_and(|device| device.adopt_extent(name, address, bytes))
+    }
+
+    /// Maps a window for these devices.
+    ///
+    /// # Errors
+    /// As [`cumux_device::Memory::expect_window`].
+    pub fn expect_window(
+        &self,
+        device_indices: &[DeviceIndex],
+        window: BorrowedFd<'_>,
+        address: u64,
+        bytes: u64,
+        used: &[(u64, u64)],
+    ) -> Result<(), DeviceError> {
+        device_indices.iter().try_for_each(|device_index| self.card(*device_index)?.expect_window(window, address, bytes, used).map(drop))
+    }
+
+    /// As [`cumux_device::Memory::forget_expected`].
+    pub fn forget_expected(&self, is_forgotten: &dyn Fn(u64) -> bool) {
+        self.all.iter().for_each(|device| device.forget_expected(is_forgotten));
     }
 
     /// # Errors
@@ -335,13 +351,30 @@ impl Cards {
         self.of(client).into_iter().for_each(|device| device.unalias(client, user));
     }
 
+    /// An allocation: the devices that reach it may touch it, too.
     pub fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
+        self.allow_own(client, address, bytes, writable);
+        for own in self.linked_with(client, self.place_of(address)) {
+            self.allow_at(own, client, address, bytes, writable);
+        }
+    }
+
+    pub fn revoke(&self, client: ClientId, address: u64) {
+        for own in self.linked_with(client, self.place_of(address)) {
+            self.revoke_at(own, client, address);
+        }
+        self.revoke_own(client, address);
+    }
+
+    /// As [`Cards::allow`], on the memory's own device alone.
+    pub fn allow_own(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
         if let Ok(device) = self.at(address) {
             device.allow(client, address, bytes, writable);
         }
     }
 
-    pub fn revoke(&self, client: ClientId, address: u64) {
+    /// As [`Cards::revoke`], on the memory's own device alone.
+    pub fn revoke_own(&self, client: ClientId, address: u64) {
         if let Ok(device) = self.at(address) {
             device.revoke(client, address);
         }

@@ -30,6 +30,17 @@ impl Session {
             @ (Op::VmmReserve { .. } | Op::VmmUnreserve { .. } | Op::VmmCreate { .. } | Op::VmmRelease { .. } | Op::VmmMap { .. } | Op::VmmAccess { .. }) => {
                 self.control_virtual(inner, end, header, &op);
             }
+            op @ (Op::Lend { .. } | Op::Borrow { .. } | Op::VmmLend { .. } | Op::VmmBorrow { .. } | Op::EventCell { .. }) => {
+                self.control_loans(inner, end, header, &op);
+            }
+            Op::PeerAccess { device, peer, on } => {
+                let (change, code) = self.set_peer_access(inner, device, peer, on != 0);
+                self.commit_reply(inner, end, &header, change, answer(code));
+            }
+            Op::VmmPeerAccess { address, bytes: length, device, access } => {
+                let code = self.set_mapping_access(inner, (address, length), device, access);
+                self.commit_reply(inner, end, &header, Change::Nothing, answer(code));
+            }
             op @ (Op::HostRegister { .. } | Op::WindowUse { .. }) => self.control_window(inner, end, header, &op),
             Op::TensorMap { device, out, wish } => {
                 let device_index = self.device_index(device).filter(|_| self.in_window(out, 128));
@@ -43,7 +54,13 @@ impl Session {
                 let change = if outcome.is_ok() { Change::Limit { limit, value } } else { Change::Nothing };
                 self.commit_reply(inner, end, &header, change, answer(code_of(outcome)));
             }
-            op @ (Op::StreamDestroy { .. } | Op::ModuleUnload { .. } | Op::MemFree { .. } | Op::VmmUnmap { .. } | Op::HostUnregister { .. } | Op::Reset) => {
+            op @ (Op::StreamDestroy { .. }
+            | Op::ModuleUnload { .. }
+            | Op::MemFree { .. }
+            | Op::VmmUnmap { .. }
+            | Op::HostUnregister { .. }
+            | Op::Return { .. }
+            | Op::Reset) => {
                 let token = inner.journal.accept(end, bytes);
                 self.taken(inner, end);
                 let waits = match op {
@@ -191,6 +208,31 @@ impl Session {
         }
     }
 
+    /// What clients lend each other.
+    fn control_loans(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
+        match *op {
+            Op::Lend { address, kind } => {
+                let (change, reply) = self.lend(inner, address, kind);
+                self.commit_reply(inner, end, &header, change, reply);
+            }
+            Op::VmmLend { handle } => {
+                let (change, reply) = self.lend_physical(inner, handle);
+                self.commit_reply(inner, end, &header, change, reply);
+            }
+            Op::Borrow { .. } | Op::VmmBorrow { .. } => {
+                if !background::borrow(self, inner, header, end, op) {
+                    self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
+                }
+            }
+            Op::EventCell { address, action } => {
+                let reply = self.event_cell(inner, address, action);
+                self.answer(&header, &reply);
+                self.taken(inner, end);
+            }
+            ref other => self.refuse_record(inner, other),
+        }
+    }
+
     /// The client's own memory, in its window.
     fn control_window(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
         match *op {
@@ -282,6 +324,7 @@ impl Session {
                 }
             }
             Op::MemFree { address } => self.free(inner, address),
+            Op::Return { address } => self.end_borrowing(inner, address),
             Op::VmmUnmap { address, bytes } => {
                 let code = self.unmap(inner, address, bytes);
                 self.commit(inner, Change::Nothing, 0, reply(code));
@@ -302,8 +345,11 @@ impl Session {
     /// Returns the images of the modules that have gone: they are dropped when a successor knows
     /// that.
     fn reset(&self, inner: &mut Inner) -> Vec<String> {
+        for (device, peer) in inner.objects.peers.clone() {
+            self.set_peer_access(inner, device, peer, false);
+        }
         let mut images = Vec::new();
-        let Objects { modules, allocations, mappings, physical, reservations, aliases, partitions, charges, .. } = inner.objects.clone();
+        let Objects { modules, allocations, borrowed, mappings, physical, reservations, aliases, partitions, charges, .. } = inner.objects.clone();
         for (module, spec) in modules {
             self.shared.cards.unload_module(self.client(), module);
             for (_, address, bytes) in &spec.variables {
@@ -313,6 +359,9 @@ impl Session {
         }
         for address in allocations.keys() {
             self.free(inner, *address);
+        }
+        for address in borrowed.keys() {
+            self.end_borrowing(inner, *address);
         }
         for (address, mapped) in mappings {
             self.unmap(inner, address, mapped.bytes);

@@ -32,6 +32,12 @@ impl Files {
         self.all[4].as_fd()
     }
 
+    /// The pinned window.
+    #[must_use]
+    pub fn window(&self) -> Arc<OwnedFd> {
+        self.all[2].clone()
+    }
+
     /// The journal.
     #[must_use]
     pub fn journal(&self) -> Arc<OwnedFd> {

@@ -38,6 +38,13 @@ impl Heap {
         self.extents.iter().map(|(a, b)| (*a, *b)).collect()
     }
 
+    /// Address and length of the extent around an address.
+    #[must_use]
+    pub fn extent_of(&self, address: u64) -> Option<(u64, u64)> {
+        let (extent, bytes) = self.extents.range(..=address).next_back().map(|(a, b)| (*a, *b))?;
+        (address - extent < bytes).then_some((extent, bytes))
+    }
+
     /// Length an allocation of `bytes` takes.
     #[must_use]
     pub fn rounded(bytes: u64) -> Option<u64> {

@@ -21,17 +21,20 @@
 //! turn  orders   what the intake does with a session; what the server wants of it
 //! control        records that belong to no stream, and barriers
 //! background     slow requests, on threads of their own
+//! lending        what clients lend each other
 //! reports        what a device has reported, and the lock behind which that is delivered
 //! drive          starts what can start
 //! memory         a session's device memory
+//! peering        a session's devices that reach each other's memory
 //! session        a session's state, and what is written down of it (`session::commit`)
 //! shared         what all sessions share: cards, arena, keeper, accounts, the fair queue
 //! ```
 //!
 //! Below them lie modules that know no session and use each other downward, too: `cards` (all
-//! devices as one), `files`, `objects` and `stream` (parts of a session's state), `suspicion` and
-//! `replay_safety` (judgements), `arena` and `heap` (ranges of addresses), `images`, `mailbox` and
-//! `workers` (messages and threads), `error`. `fuzzing` drives them for the fuzz targets.
+//! devices as one) and `together` (their sink), `files`, `objects` and `stream` (parts of a
+//! session's state), `suspicion` and `replay_safety` (judgements), `arena`, `heap` and `extents`
+//! (ranges of addresses), `loans` (what is lent to whom), `images`, `mailbox` and `workers`
+//! (messages and threads), `error`. `fuzzing` drives them for the fuzz targets.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
@@ -42,6 +45,7 @@ mod control;
 mod departures;
 mod drive;
 mod error;
+mod extents;
 mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -49,11 +53,14 @@ pub mod fuzzing;
 mod heap;
 mod images;
 mod intake;
+mod lending;
+mod loans;
 mod mailbox;
 mod memory;
 mod objects;
 mod open;
 mod orders;
+mod peering;
 mod preload;
 mod release;
 mod replay_safety;
@@ -65,6 +72,7 @@ mod sink;
 mod stories;
 mod stream;
 mod suspicion;
+mod together;
 mod turn;
 mod workers;
 
@@ -475,6 +483,8 @@ impl Executor {
                 Err(error) => lost.push((id, error.to_string())),
             }
         }
+        let consequences = self.shared.loans.lock().settle(true);
+        self.shared.settle_loans(consequences);
         steps::pass(Step::TakeoverOpened);
         let suspects = self.judge(&cases, lived);
         steps::pass(Step::TakeoverDone);

@@ -4,8 +4,9 @@
 
 use crate::arena::{self, GRANULE};
 use crate::error::ExecutorError;
+pub(crate) use crate::extents::ExtentNote;
 use crate::heap::Heap;
-use crate::objects::{Change, Mapped, Objects};
+use crate::objects::{Change, Mapped, Objects, SharedPhysical};
 use crate::session::{Inner, Session};
 use crate::shared::{answer, is_memory, result_of};
 use cumux_device::DeviceError;
@@ -14,6 +15,7 @@ use cumux_wire::layout::{self, DeviceIndex};
 use cumux_wire::record::Header;
 use cumux_wire::result;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// The access that a client can set for a mapping.
 const ACCESS: [MemoryAccess; 3] =
@@ -29,9 +31,20 @@ const OWN_EXTENT: u64 = 32 << 20;
 /// A client may reserve one part of so many.
 const RESERVABLE: u64 = 4;
 
+/// What the keeper's keys of extents begin with.
+pub(crate) const EXTENT_KEY: &str = "extent-";
+
 /// Name of an extent in the keeper.
 pub(crate) fn extent_key(address: u64) -> String {
-    format!("extent-{address:x}")
+    format!("{EXTENT_KEY}{address:x}")
+}
+
+/// What the keeper's keys of extents of others begin with.
+pub(crate) const BORROWED_KEY: &str = "borrowed-";
+
+/// Name in the keeper of another client's extent in which a client has something open.
+pub(crate) fn borrowed_key(address: u64) -> String {
+    format!("{BORROWED_KEY}{address:x}")
 }
 
 pub(crate) fn physical_key(handle: u32) -> String {
@@ -93,39 +106,65 @@ impl Session {
 
     fn extent(&self, inner: &mut Inner, device_index: DeviceIndex, bytes: u64) -> Result<(), ExecutorError> {
         let cards = &self.shared.cards;
-        let file = cards.create_extent(device_index, bytes)?;
+        let file = self.shared.create_extent(device_index, bytes)?;
+        // Two extents at one address are not made in the same nanosecond.
+        let note = ExtentNote { bytes, name: Some(cumux_link::recorder::now_ns()) };
         let Some(address) = self.shared.arena.lock().allocate(bytes, GRANULE, &layout::arena_window(device_index)) else {
             cards.forget_extent(device_index, file.as_fd());
             return Err(DeviceError::OutOfMemory("no address range is free".into()).into());
         };
         let made = self
             .shared
-            .keep(self.config.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])
-            .and_then(|()| Ok(cards.map(device_index, address, file.as_fd(), 0, bytes)?));
+            .keep(self.config.id, &extent_key(address), &note.text(), &[file.as_fd()])
+            .and_then(|()| Ok(cards.map(device_index, address, file.as_fd(), 0, bytes)?))
+            .and_then(|()| {
+                Ok(cards.share_extent(self.client(), device_index, address, file.as_fd(), bytes).inspect_err(|_| drop(cards.unmap(address, bytes)))?)
+            });
         if let Err(error) = made {
             self.shared.drop_kept(self.config.id, &extent_key(address));
             self.shared.arena.lock().release(address, bytes);
             cards.forget_extent(device_index, file.as_fd());
             return Err(error);
         }
+        let file = Arc::new(file);
+        self.shared.extents.lock().add(address, note, file.clone(), None, self.client());
         inner.memory.heap.add_extent(address, bytes);
-        inner.memory.extents.insert(address, file);
+        inner.memory.extents.insert(address, (file, note));
         Ok(())
     }
 
     /// Frees an allocation the client made; an unknown address does nothing (the shim has told the
-    /// client already).
+    /// client already). What others have open is kept for them.
     pub(crate) fn free(&self, inner: &mut Inner, address: u64) {
-        if let Some(bytes) = inner.objects.allocations.get(&address).copied() {
-            self.give_back(inner, address, bytes);
-            self.commit(inner, Change::Free { address }, 0, None);
+        let Some(bytes) = inner.objects.allocations.get(&address).copied() else { return };
+        let token = inner.objects.lent.get(&address).map(|lent| lent.token);
+        if token.is_some_and(|token| self.shared.loans.lock().free(token)) {
+            self.shared.cards.revoke(self.client(), address);
+            return self.commit(inner, Change::Keep { address }, 0, None);
         }
+        self.give_back(inner, address, bytes);
+        self.commit(inner, Change::Free { address }, 0, None);
     }
 
-    /// Takes memory back from the client's use; whole large extents go back to the card, but for
-    /// one that is kept for the next allocation.
+    /// Nobody has an allocation open any more that the client has freed.
+    pub(crate) fn end_keeping(&self, inner: &mut Inner, address: u64) {
+        if inner.phase.is_closed() || inner.phase.is_elsewhere() || !inner.objects.kept.contains_key(&address) {
+            return;
+        }
+        self.commit(inner, Change::KeepGone { address }, 0, None);
+        self.release_slice(inner, address);
+        self.note_memory(inner);
+    }
+
+    /// Takes memory back from the client's use.
     pub(crate) fn give_back(&self, inner: &mut Inner, address: u64, _bytes: u64) {
         self.shared.cards.revoke(self.client(), address);
+        self.release_slice(inner, address);
+    }
+
+    /// Memory that nobody may touch is free again; whole large extents go back to the card, but for
+    /// one that is kept for the next allocation.
+    fn release_slice(&self, inner: &mut Inner, address: u64) {
         let Some(rounded) = inner.memory.heap.release(address) else { return };
         self.shared.refund(self.config.id, layout::arena_device(address), rounded);
         while let Some((extent, bytes)) = inner.memory.heap.idle_extent(FIRST_EXTENT, inner.memory.spare.map(|(address, _)| address)) {
@@ -134,14 +173,18 @@ impl Session {
                 inner.memory.spare = Some((extent, bytes));
                 continue;
             }
-            if let Err(error) = self.shared.cards.unmap(extent, bytes) {
+            let unmapped = self.shared.leave_extent(self.client(), extent, bytes);
+            if let Err(error) = &unmapped {
                 tracing::warn!("session {}: an extent could not be unmapped: {error}", self.config.id);
             }
             inner.memory.extents.remove(&extent);
+            self.shared.note_released();
             // In this order: another client that gets the addresses has them kept at once, and a
             // successor that finds both in the keeper could restore only one of the two.
             self.shared.drop_kept(self.config.id, &extent_key(extent));
-            self.shared.arena.lock().release(extent, bytes);
+            if unmapped.unwrap_or(true) {
+                self.shared.arena.lock().release(extent, bytes);
+            }
         }
     }
 
@@ -182,7 +225,7 @@ impl Session {
         });
         match made {
             Ok(file) => {
-                inner.memory.physical.insert(handle, file);
+                inner.memory.physical.insert(handle, Arc::new(file));
                 (Change::Physical { handle, device, bytes }, result::SUCCESS)
             }
             Err(error) => {
@@ -194,12 +237,28 @@ impl Session {
 
     pub(crate) fn physical_gone(&self, inner: &mut Inner, handle: u32) {
         if let Some((device, bytes)) = inner.objects.physical.get(&handle).copied() {
-            if let (Some(file), Some(device_index)) = (inner.memory.physical.remove(&handle), self.device_index(device)) {
-                self.shared.cards.forget_extent(device_index, file.as_fd());
-            }
+            let shared = inner.objects.shared_physical.get(&handle).copied();
+            self.forget_physical(inner, handle, device);
             self.shared.drop_kept(self.config.id, &physical_key(handle));
-            self.refund(device, bytes);
+            if !shared.is_some_and(|shared| shared.borrowed) {
+                self.refund(device, bytes);
+            }
+            if let Some(SharedPhysical { token, .. }) = shared {
+                let consequences = self.shared.loans.lock().leave(token, self.client());
+                self.shared.settle_loans(consequences);
+            }
             self.commit(inner, Change::PhysicalGone { handle }, 0, None);
+        }
+    }
+
+    /// The session lets go of a file of physical memory, which others may have.
+    pub(crate) fn forget_physical(&self, inner: &mut Inner, handle: u32, device: u32) {
+        let token = inner.objects.shared_physical.get(&handle).map(|shared| shared.token);
+        let is_shared = token.is_some_and(|token| self.shared.loans.lock().is_shared(token, self.client()));
+        if let (Some(file), Some(device_index)) = (inner.memory.physical.remove(&handle), self.device_index(device))
+            && !is_shared
+        {
+            self.shared.cards.forget_extent(device_index, file.as_fd());
         }
     }
 
@@ -215,7 +274,7 @@ impl Session {
         let Some(file) = inner.memory.physical.get(&handle) else { return (Change::Nothing, result::INVALID_VALUE) };
         let device_index = inner.objects.physical.get(&handle).and_then(|(device, _)| self.device_index(*device)).unwrap_or(0);
         match self.shared.cards.map(device_index, address, file.as_fd(), offset, bytes) {
-            Ok(()) => (Change::Map { address, mapped: Mapped { bytes, handle, offset, access: 0 } }, result::SUCCESS),
+            Ok(()) => (Change::Map { address, mapped: Mapped { bytes, handle, offset, access: 0, peers: 0 } }, result::SUCCESS),
             Err(error) => (Change::Nothing, error.result()),
         }
     }
@@ -232,10 +291,10 @@ impl Session {
         }
         for (at, mapped) in covered {
             if MemoryAccess(mapped.access) != MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_NONE {
-                self.shared.cards.revoke(self.client(), at);
+                self.shared.cards.revoke_own(self.client(), at);
             }
             if MemoryAccess(access) != MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_NONE {
-                self.shared.cards.allow(self.client(), at, mapped.bytes, MemoryAccess(access) == MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+                self.shared.cards.allow_own(self.client(), at, mapped.bytes, MemoryAccess(access) == MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
             }
             self.commit(inner, Change::Access { address: at, access }, 0, None);
         }
@@ -251,8 +310,9 @@ impl Session {
         }
         for (at, mapped) in covered {
             if MemoryAccess(mapped.access) != MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_NONE {
-                self.shared.cards.revoke(self.client(), at);
+                self.shared.cards.revoke_own(self.client(), at);
             }
+            self.revoke_peers(&mapped, at);
             if let Err(error) = self.shared.cards.unmap(at, mapped.bytes) {
                 tracing::warn!("session {}: unmapping {at:#x} failed: {error}", self.config.id);
                 return error.result();
@@ -272,7 +332,8 @@ impl Session {
         let window = layout::window_address(self.config.window_slot);
         (address >= window && end <= window + layout::WINDOW_BYTES)
             || objects.allocations.range(..=address).next_back().is_some_and(|(a, b)| end <= a + b)
-            || objects.mappings.range(..=address).next_back().is_some_and(|(a, m)| m.access != 0 && end <= a + m.bytes)
+            || objects.mappings.range(..=address).next_back().is_some_and(|(a, m)| (m.access | m.peers) != 0 && end <= a + m.bytes)
+            || objects.borrowed.range(..=address).next_back().is_some_and(|(a, borrowed)| end <= a + borrowed.bytes)
             || objects.modules.values().flat_map(|m| &m.variables).any(|(_, a, b)| address >= *a && end <= a + b)
     }
 
@@ -294,6 +355,17 @@ impl Session {
 
     /// Places what was allocated before a takeover: its range is taken and permitted again.
     pub(crate) fn restore_range(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
+        if !self.restore_slice(inner, address, bytes) {
+            return false;
+        }
+        if !self.in_window(address, bytes) {
+            self.shared.cards.allow(self.client(), address, bytes.max(1), true);
+        }
+        true
+    }
+
+    /// As [`Session::restore_range`], for memory that the client may not touch.
+    pub(crate) fn restore_slice(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
         if self.in_window(address, bytes) {
             let base = layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
             let end = inner.memory.managed.max((address + bytes).saturating_sub(base));
@@ -305,7 +377,6 @@ impl Session {
             return false;
         }
         self.charge_again(layout::arena_device(address), Heap::rounded(bytes).unwrap_or(0));
-        self.shared.cards.allow(self.client(), address, bytes.max(1), true);
         true
     }
 
@@ -314,10 +385,11 @@ impl Session {
     /// # Errors
     /// When it does not take it.
     pub(crate) fn keep_memory(&self, inner: &Inner) -> Result<(), ExecutorError> {
-        for (address, bytes) in inner.memory.heap.extents() {
-            if let Some(file) = inner.memory.extents.get(&address) {
-                self.shared.keep(self.config.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])?;
-            }
+        for (address, (file, note)) in &inner.memory.extents {
+            self.shared.keep(self.config.id, &extent_key(*address), &note.text(), &[file.as_fd()])?;
+        }
+        for (address, (file, note, _)) in &inner.memory.borrowed {
+            self.shared.keep(self.config.id, &borrowed_key(*address), &note.text(), &[file.as_fd()])?;
         }
         for (handle, file) in &inner.memory.physical {
             let bytes = inner.objects.physical.get(handle).map_or(0, |(_, bytes)| *bytes);

@@ -5,6 +5,7 @@
 //! written to the log too. Replaying the log, or the entries of [`Objects::snapshot`], gives the
 //! same state (property-tested).
 
+use crate::loans::Token;
 use cumux_ring::page::Answer;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,8 +31,61 @@ pub struct Mapped {
     pub bytes: u64,
     pub handle: u32,
     pub offset: u64,
-    /// `CUmemAccess_flags`.
+    /// `CUmemAccess_flags` of its own device.
     pub access: u32,
+    /// Those of the client's other devices: two bits each, by the client's ordinals.
+    #[serde(default)]
+    pub peers: u32,
+}
+
+/// Bits of one device in [`Mapped::peers`].
+const PEER_BITS: u32 = 2;
+
+impl Mapped {
+    /// `CUmemAccess_flags` of a device that is not its own.
+    #[must_use]
+    pub fn peer_access(&self, device: u32) -> u32 {
+        self.peers >> (device * PEER_BITS) & ((1 << PEER_BITS) - 1)
+    }
+
+    /// [`Mapped::peers`] with these flags for a device.
+    #[must_use]
+    pub fn with_peer_access(&self, device: u32, access: u32) -> u32 {
+        let all = (1 << PEER_BITS) - 1;
+        self.peers & !(all << (device * PEER_BITS)) | (access & all) << (device * PEER_BITS)
+    }
+}
+
+/// How an allocation of the client is lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LentOut {
+    pub token: Token,
+    pub kind: u32,
+    /// That of its extent.
+    pub mark: Token,
+}
+
+/// An allocation of another client that this one has open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Borrowed {
+    pub token: Token,
+    pub kind: u32,
+    /// The device's place in the server's list.
+    pub device_index: u32,
+    pub bytes: u64,
+    /// What its owner is charged for it.
+    pub charged: u64,
+    /// Address and length of its extent.
+    pub extent: (u64, u64),
+    pub mark: Token,
+}
+
+/// How physical memory is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedPhysical {
+    pub token: Token,
+    /// It is another client's.
+    pub borrowed: bool,
 }
 
 /// What a stream is made as.
@@ -120,6 +174,20 @@ pub enum Change {
         address: u64,
         access: u32,
     },
+    /// Access of the client's other devices to a mapping: [`Mapped::peers`].
+    PeersOfMapping {
+        address: u64,
+        peers: u32,
+    },
+    /// Work on one device of the client reaches its allocations on another.
+    Peer {
+        device: u32,
+        peer: u32,
+    },
+    PeerGone {
+        device: u32,
+        peer: u32,
+    },
     Alias {
         user: u64,
         window: u64,
@@ -137,11 +205,43 @@ pub enum Change {
         address: u64,
         bytes: u64,
     },
+    /// Others can open an allocation.
+    Lend {
+        address: u64,
+        lent: LentOut,
+    },
+    /// The client has freed an allocation that others have open: it is nobody's until they close
+    /// it.
+    Keep {
+        address: u64,
+    },
+    KeepGone {
+        address: u64,
+    },
+    Borrow {
+        address: u64,
+        borrowed: Borrowed,
+    },
+    Return {
+        address: u64,
+    },
+    SharePhysical {
+        handle: u32,
+        shared: SharedPhysical,
+    },
+    /// Physical memory of another client has a handle of this one.
+    BorrowPhysical {
+        handle: u32,
+        device: u32,
+        bytes: u64,
+        token: Token,
+    },
     Fault {
         result: u32,
         text: String,
     },
-    /// Everything is gone but the announced pieces of the window (device reset).
+    /// Everything is gone but the announced pieces of the window and what others have open (device
+    /// reset).
     Reset,
     /// There is more than the log can hold: what follows is not in it.
     Unlogged,
@@ -199,6 +299,16 @@ pub struct Objects {
     /// Those that the client has let go of while they were mapped.
     pub released: BTreeSet<u32>,
     pub mappings: BTreeMap<u64, Mapped>,
+    /// Allocations that others can open.
+    pub lent: BTreeMap<u64, LentOut>,
+    /// Freed allocations that others have open, with their bytes.
+    pub kept: BTreeMap<u64, (u64, LentOut)>,
+    /// Allocations of others.
+    pub borrowed: BTreeMap<u64, Borrowed>,
+    /// Physical memory that others can open, and that of others, by handle.
+    pub shared_physical: BTreeMap<u32, SharedPhysical>,
+    /// Device and the one whose allocations it reaches.
+    pub peers: BTreeSet<(u32, u32)>,
     /// Private address to window address and bytes.
     pub aliases: BTreeMap<u64, (u64, u64)>,
     pub limits: BTreeMap<u32, u64>,
@@ -211,7 +321,8 @@ impl Objects {
     /// Whether nothing of it lies in what the keeper keeps. Reservations are addresses only.
     #[must_use]
     pub fn need_no_memory(&self) -> bool {
-        self.allocations.is_empty() && self.modules.is_empty() && self.physical.is_empty() && self.mappings.is_empty()
+        let own = self.allocations.is_empty() && self.modules.is_empty() && self.physical.is_empty() && self.mappings.is_empty();
+        own && self.kept.is_empty() && self.borrowed.is_empty()
     }
 
     pub fn apply(&mut self, change: &Change) {
@@ -251,6 +362,31 @@ impl Objects {
             }
             Change::Free { address } => {
                 self.allocations.remove(address);
+                self.lent.remove(address);
+            }
+            Change::Lend { address, lent } => {
+                self.lent.insert(*address, *lent);
+            }
+            Change::Keep { address } => {
+                if let (Some(bytes), Some(lent)) = (self.allocations.remove(address), self.lent.remove(address)) {
+                    self.kept.insert(*address, (bytes, lent));
+                }
+            }
+            Change::KeepGone { address } => {
+                self.kept.remove(address);
+            }
+            Change::Borrow { address, borrowed } => {
+                self.borrowed.insert(*address, *borrowed);
+            }
+            Change::Return { address } => {
+                self.borrowed.remove(address);
+            }
+            Change::SharePhysical { handle, shared } => {
+                self.shared_physical.insert(*handle, *shared);
+            }
+            Change::BorrowPhysical { handle, device, bytes, token } => {
+                self.physical.insert(*handle, (*device, *bytes));
+                self.shared_physical.insert(*handle, SharedPhysical { token: *token, borrowed: true });
             }
             Change::Reserve { address, bytes } => {
                 self.reservations.insert(*address, *bytes);
@@ -267,6 +403,7 @@ impl Objects {
             Change::PhysicalGone { handle } => {
                 self.physical.remove(handle);
                 self.released.remove(handle);
+                self.shared_physical.remove(handle);
             }
             Change::Map { address, mapped } => {
                 self.mappings.insert(*address, *mapped);
@@ -278,6 +415,17 @@ impl Objects {
                 if let Some(mapped) = self.mappings.get_mut(address) {
                     mapped.access = *access;
                 }
+            }
+            Change::PeersOfMapping { address, peers } => {
+                if let Some(mapped) = self.mappings.get_mut(address) {
+                    mapped.peers = *peers;
+                }
+            }
+            Change::Peer { device, peer } => {
+                self.peers.insert((*device, *peer));
+            }
+            Change::PeerGone { device, peer } => {
+                self.peers.remove(&(*device, *peer));
             }
             Change::Alias { user, window, bytes } => {
                 self.aliases.insert(*user, (*window, *bytes));
@@ -294,7 +442,7 @@ impl Objects {
             Change::Fault { result, text } => self.fault = Some((*result, text.clone())),
             // What was announced of the window stays with the device, and the client does not
             // announce it again.
-            Change::Reset => *self = Self { windows: std::mem::take(&mut self.windows), ..Self::default() },
+            Change::Reset => *self = Self { windows: std::mem::take(&mut self.windows), kept: std::mem::take(&mut self.kept), ..Self::default() },
             Change::Nothing | Change::Unlogged => {}
         }
     }
@@ -307,11 +455,23 @@ impl Objects {
         out.extend(self.partitions.iter().map(partition));
         out.extend(self.streams.iter().map(|(index, spec)| Change::Stream { index: *index, spec: *spec }));
         out.extend(self.charges.iter().map(|(address, (device, bytes))| Change::Charge { address: *address, device: *device, bytes: *bytes }));
+        // An allocation that is kept was one that was lent.
+        for (address, (bytes, lent)) in &self.kept {
+            out.extend([
+                Change::Alloc { address: *address, bytes: *bytes },
+                Change::Lend { address: *address, lent: *lent },
+                Change::Keep { address: *address },
+            ]);
+        }
         out.extend(self.allocations.iter().map(|(address, bytes)| Change::Alloc { address: *address, bytes: *bytes }));
+        out.extend(self.lent.iter().map(|(address, lent)| Change::Lend { address: *address, lent: *lent }));
+        out.extend(self.borrowed.iter().map(|(address, borrowed)| Change::Borrow { address: *address, borrowed: *borrowed }));
         out.extend(self.reservations.iter().map(|(address, bytes)| Change::Reserve { address: *address, bytes: *bytes }));
         out.extend(self.physical.iter().map(|(handle, (device, bytes))| Change::Physical { handle: *handle, device: *device, bytes: *bytes }));
+        out.extend(self.shared_physical.iter().map(|(handle, shared)| Change::SharePhysical { handle: *handle, shared: *shared }));
         out.extend(self.released.iter().map(|handle| Change::Released { handle: *handle }));
         out.extend(self.mappings.iter().map(|(address, mapped)| Change::Map { address: *address, mapped: *mapped }));
+        out.extend(self.peers.iter().map(|(device, peer)| Change::Peer { device: *device, peer: *peer }));
         out.extend(self.aliases.iter().map(|(user, (window, bytes))| Change::Alias { user: *user, window: *window, bytes: *bytes }));
         out.extend(self.modules.iter().map(|(id, spec)| Change::Module { id: *id, spec: spec.clone() }));
         out.extend(self.limits.iter().map(|(limit, value)| Change::Limit { limit: *limit, value: *value }));
@@ -345,14 +505,27 @@ mod tests {
             (small.clone(), small.clone(), any::<i32>()).prop_map(|(module, function, value)| Change::Function { module, function, attribute: 8, value }),
             (address.clone(), 1_u64..100).prop_map(|(address, bytes)| Change::Alloc { address, bytes }),
             address.clone().prop_map(|address| Change::Free { address }),
+            (address.clone(), any::<u64>()).prop_map(|(address, word)| Change::Lend { address, lent: LentOut { token: [word, 1], kind: 0, mark: [2, word] } }),
+            address.clone().prop_map(|address| Change::Keep { address }),
+            address.clone().prop_map(|address| Change::KeepGone { address }),
+            (address.clone(), any::<u64>()).prop_map(|(address, word)| Change::Borrow {
+                address,
+                borrowed: Borrowed { token: [word, 3], kind: 1, device_index: 0, bytes: 9, charged: 512, extent: (address, 4096), mark: [4, word] }
+            }),
+            address.clone().prop_map(|address| Change::Return { address }),
+            (small.clone(), any::<bool>()).prop_map(|(handle, borrowed)| Change::SharePhysical { handle, shared: SharedPhysical { token: [5, 6], borrowed } }),
             (address.clone(), 1_u64..9).prop_map(|(address, bytes)| Change::Reserve { address, bytes }),
             address.clone().prop_map(|address| Change::Unreserve { address }),
             (small.clone(), 1_u64..9).prop_map(|(handle, bytes)| Change::Physical { handle, device: 0, bytes }),
+            (small.clone(), 1_u64..9).prop_map(|(handle, bytes)| Change::BorrowPhysical { handle, device: 0, bytes, token: [8, bytes] }),
             small.clone().prop_map(|handle| Change::Released { handle }),
             small.clone().prop_map(|handle| Change::PhysicalGone { handle }),
             address.clone().prop_map(|user| Change::AliasGone { user }),
             (address.clone(), small.clone())
-                .prop_map(|(address, handle)| Change::Map { address, mapped: Mapped { bytes: 4096, handle, offset: 0, access: 0 } }),
+                .prop_map(|(address, handle)| Change::Map { address, mapped: Mapped { bytes: 4096, handle, offset: 0, access: 0, peers: 0 } }),
+            (address.clone(), any::<u32>()).prop_map(|(address, peers)| Change::PeersOfMapping { address, peers }),
+            (small.clone(), small.clone()).prop_map(|(device, peer)| Change::Peer { device, peer }),
+            (small.clone(), small.clone()).prop_map(|(device, peer)| Change::PeerGone { device, peer }),
             (address.clone(), 0_u32..4).prop_map(|(address, access)| Change::Access { address, access }),
             address.clone().prop_map(|address| Change::Unmap { address }),
             (address.clone(), address).prop_map(|(user, window)| Change::Alias { user, window, bytes: 4096 }),

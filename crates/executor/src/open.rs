@@ -6,7 +6,7 @@ use crate::drive::Caller;
 use crate::error::ExecutorError;
 use crate::files::Files;
 use crate::intake::Intake;
-use crate::memory::physical_key;
+use crate::memory::{BORROWED_KEY, EXTENT_KEY, ExtentNote, physical_key};
 use crate::objects::{Change, Logged, ModuleSpec, Objects};
 use crate::replay_safety;
 use crate::session::{Barrier, Inner, Parts, Phase, Session};
@@ -107,6 +107,8 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
     });
     if restored.is_ok() {
         shared.write_group_line(client);
+        let consequences = shared.loans.lock().settle(false);
+        shared.settle_loans(consequences);
         session.note_opened();
     } else {
         intake.remove(client);
@@ -179,11 +181,6 @@ impl Session {
             self.service.set_fault(code, &text);
             inner.status.error = code;
             inner.status.fault = text;
-        } else if inner.is_busy_beyond_the_first_device() {
-            // Marks are kept for the first device: what of this work was begun is not known.
-            let text =
-                "the service was interrupted while work was under way on another device than the client's first, which cannot be repeated safely".to_owned();
-            self.fault(inner, &Fault { result: result::LAUNCH_FAILED, text });
         } else if let Some(why) = self.in_doubt(inner, &left.work)? {
             let text = format!("the service was interrupted and this client's work cannot be repeated safely: {why}");
             self.fault(inner, &Fault { result: result::LAUNCH_FAILED, text });
@@ -245,16 +242,18 @@ impl Session {
         begun.min().map(|token| (suspicion::of_token(token), 0))
     }
 
-    /// Why work that was with a device without marks cannot be done again.
+    /// Why work that was with a device without marks cannot be done again. Marks are kept for a
+    /// client's first device alone.
     fn in_doubt(&self, inner: &Inner, work: &[WorkEntry]) -> Result<Option<String>, ExecutorError> {
-        if self.shared.cards.capabilities().resumes_kernels {
-            return Ok(None);
-        }
+        let has_marks = |stream: u32| {
+            let device = inner.objects.streams.get(&stream).map_or(0, |spec| spec.device);
+            device == 0 && self.shared.cards.capabilities().resumes_kernels
+        };
         let mut doubtful = Vec::new();
         for entry in work {
             let record = record::decode(&entry.record).map_err(|e| ExecutorError::Damaged(e.to_string()))?;
             let (stream, seq) = (record.header.stream, record.header.seq);
-            if record.op.in_stream() && seq > inner.journal.completed(stream) && seq <= inner.journal.submitted(stream) {
+            if record.op.in_stream() && !has_marks(stream) && seq > inner.journal.completed(stream) && seq <= inner.journal.submitted(stream) {
                 doubtful.push(record.op);
             }
         }
@@ -263,7 +262,7 @@ impl Session {
 
     /// Maps what the keeper has of this session and permits what the objects say. Where it fails,
     /// what could not be had is not among the objects.
-    fn restore_memory(&self, inner: &mut Inner) -> Result<(), ExecutorError> {
+    fn restore_memory(self: &Arc<Self>, inner: &mut Inner) -> Result<(), ExecutorError> {
         let needs_nothing = inner.objects.need_no_memory();
         if needs_nothing && inner.journal.taken() == 0 {
             // Nobody has served it before: nothing of it is kept, and it need not wait for a
@@ -277,20 +276,26 @@ impl Session {
             Err(_) if needs_nothing => Vec::new(),
             Err(error) => return Err(error),
         };
+        self.restore_links(inner);
         let images = self.images(inner);
         for item in items {
-            let bytes = item.note.parse::<u64>().unwrap_or(0);
-            if let Some(address) = item.key.strip_prefix("extent-").and_then(|a| u64::from_str_radix(a, 16).ok()) {
+            let note = ExtentNote::read(&item.note);
+            let bytes = note.bytes;
+            if let Some(address) = item.key.strip_prefix(EXTENT_KEY).and_then(|a| u64::from_str_radix(a, 16).ok()) {
                 let file = item.descriptors.into_iter().next().ok_or_else(|| ExecutorError::Damaged(format!("{} has no descriptor", item.key)))?;
-                if !self.shared.arena.lock().claim(address, bytes) {
-                    return Err(ExecutorError::Damaged(format!("{} overlaps another", item.key)));
-                }
-                if let Err(error) = self.shared.cards.map(layout::arena_device(address), address, file.as_fd(), 0, bytes) {
-                    self.shared.arena.lock().release(address, bytes);
-                    return Err(error.into());
-                }
+                let file = self.restore_extent(address, note, file, self.mark_of(inner, address, bytes))?;
                 inner.memory.heap.add_extent(address, bytes);
-                inner.memory.extents.insert(address, file);
+                inner.memory.extents.insert(address, (file, note));
+            } else if let Some(address) = item.key.strip_prefix(BORROWED_KEY).and_then(|a| u64::from_str_radix(a, 16).ok()) {
+                let mark = inner.objects.borrowed.values().find(|borrowed| borrowed.extent == (address, bytes)).map(|borrowed| borrowed.mark);
+                match (mark, item.descriptors.into_iter().next()) {
+                    (Some(mark), Some(file)) => {
+                        let file = self.restore_extent(address, note, file, Some(mark))?;
+                        inner.memory.borrowed.insert(address, (file, note, 0));
+                    }
+                    // The predecessor has kept it for a loan that was never committed, or is over.
+                    _ => self.shared.drop_kept(self.config.id, &item.key),
+                }
             } else if let Some(image) = item.key.strip_prefix(IMAGE_KEY) {
                 match (images.get(image), item.descriptors.into_iter().next()) {
                     (Some(modules), Some(file)) => self.shared.restore_image(self.client(), image, *modules, Some(file)),
@@ -302,8 +307,10 @@ impl Session {
                 && let Some(file) = item.descriptors.into_iter().next()
             {
                 if let Some((device, _)) = inner.objects.physical.get(&handle) {
-                    self.charge_again(self.device_index(*device).unwrap_or(0), bytes);
-                    inner.memory.physical.insert(handle, file);
+                    if !inner.objects.shared_physical.get(&handle).is_some_and(|shared| shared.borrowed) {
+                        self.charge_again(self.device_index(*device).unwrap_or(0), bytes);
+                    }
+                    inner.memory.physical.insert(handle, Arc::new(file));
                 } else {
                     // Made by the predecessor, never committed.
                     self.shared.drop_kept(self.config.id, &physical_key(handle));
@@ -319,6 +326,7 @@ impl Session {
                 return Err(damaged("the allocation", address));
             }
         }
+        self.restore_loans(inner)?;
         let variables: Vec<(u64, u64)> = inner.objects.modules.values().flat_map(|m| m.variables.iter().map(|(_, a, b)| (*a, *b))).collect();
         for (address, bytes) in variables {
             if !self.restore_range(inner, address, bytes) {
@@ -336,8 +344,9 @@ impl Session {
             let device_index = inner.objects.physical.get(&mapped.handle).and_then(|(device, _)| self.device_index(*device)).unwrap_or(0);
             self.shared.cards.map(device_index, address, file.as_fd(), mapped.offset, mapped.bytes)?;
             inner.objects.mappings.insert(address, mapped);
+            self.restore_peers_of(&mapped, address, file.as_fd())?;
             if mapped.access != 0 {
-                self.shared.cards.allow(self.client(), address, mapped.bytes, mapped.access == 3);
+                self.shared.cards.allow_own(self.client(), address, mapped.bytes, mapped.access == 3);
             }
         }
         Ok(())

@@ -25,7 +25,10 @@ impl Session {
     #[must_use]
     pub fn status(&self) -> ClientStatus {
         let device = self.shared.cards.client_counters(self.client());
-        self.lock_then_deliver(|inner| self.status_of(inner, device))
+        self.lock_then_deliver(|inner| {
+            self.note_memory(inner);
+            self.status_of(inner, device)
+        })
     }
 
     /// Begins what a session had accepted that was held back. It is on trial until these leads are
@@ -100,8 +103,17 @@ impl Session {
         }
         let mut unused = Vec::new();
         for (address, bytes) in heap.extents() {
-            match self.shared.cards.unmap(address, bytes) {
-                Ok(()) => unused.push((address, bytes)),
+            match self.shared.leave_extent(self.client(), address, bytes) {
+                Ok(true) => unused.push((address, bytes)),
+                // Others have something in it.
+                Ok(false) => {}
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        for (address, (_, note, _)) in inner.memory.borrowed.drain() {
+            match self.shared.leave_extent(self.config.id, address, note.bytes) {
+                Ok(true) => unused.push((address, note.bytes)),
+                Ok(false) => {}
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
@@ -113,7 +125,10 @@ impl Session {
         }
         inner.memory.extents.clear();
         for (handle, file) in inner.memory.physical.drain() {
-            if let Some(device_index) = objects.physical.get(&handle).and_then(|(device, _)| self.device_index(*device)) {
+            let token = objects.shared_physical.get(&handle).map(|shared| shared.token);
+            if let Some(device_index) = objects.physical.get(&handle).and_then(|(device, _)| self.device_index(*device))
+                && !token.is_some_and(|token| self.shared.loans.lock().is_shared(token, self.client()))
+            {
                 self.shared.cards.forget_extent(device_index, file.as_fd());
             }
         }
@@ -121,6 +136,8 @@ impl Session {
             self.shared.unspare(bytes);
         }
         self.shared.close_account(self.config.id);
+        let consequences = self.shared.loans.lock().forget_client(self.config.id);
+        self.shared.settle_loans(consequences);
         self.shared.departures.note_departure(self.config.id);
         self.shared.fair_queue.lock().remove(self.config.id);
         let mut status = self.status_of(inner, counted);

@@ -1,4 +1,6 @@
-//! A standby loads the modules of all clients before it is needed, so that a takeover need not.
+//! A standby loads the modules of all clients before it is needed, and maps their memory, so that a
+//! takeover need not. While the driver tears down the context that was broken, its calls wait for
+//! 20 to 400 ms.
 //!
 //! It reads the journals that the executor that serves writes. What it reads is a hint: a module
 //! that is loaded for nothing is dropped again, and one that is missing is loaded at the takeover.
@@ -12,15 +14,16 @@
 
 use crate::background::Restored;
 use crate::files::Files;
+use crate::memory::{EXTENT_KEY, ExtentNote};
 use crate::objects::{Change, Logged, ModuleSpec};
 use crate::shared::Shared;
 use cumux_device::{DeviceError, ImageHash, PreloadedModule};
 use cumux_ring::journal::{JournalError, ObjectReader};
-use cumux_wire::layout::DeviceIndex;
+use cumux_wire::layout::{self, DeviceIndex};
 use cumux_wire::message::SessionConfig;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,6 +44,8 @@ const LONGEST_REST: Duration = Duration::from_secs(64);
 /// A client that may have to be taken over, or that comes later.
 struct Expected {
     journal: Arc<OwnedFd>,
+    window: Arc<OwnedFd>,
+    window_address: u64,
     /// The indices of its devices, by its own ordinals.
     device_indices: Vec<u32>,
 }
@@ -134,10 +139,14 @@ impl Preloaded {
     }
 }
 
-/// A client's modules, as far as its journal was read.
+/// A client's modules and pinned memory, as far as its journal was read.
 struct Watched {
     reader: ObjectReader,
     modules: BTreeMap<u32, ModuleSpec>,
+    /// Pinned ranges of its window: address and bytes.
+    pinned: BTreeMap<u64, u64>,
+    /// Its memory may have changed since it was mapped ahead.
+    is_changed: bool,
 }
 
 impl Watched {
@@ -145,11 +154,14 @@ impl Watched {
         let new = self.reader.read_new()?;
         if new.is_whole {
             self.modules.clear();
+            self.pinned.clear();
         }
+        self.is_changed |= !new.entries.is_empty();
         for entry in new.entries {
             match Logged::decode(&entry).map(|logged| logged.change) {
                 Ok(Change::Module { id, spec }) => drop(self.modules.insert(id, spec)),
                 Ok(Change::ModuleGone { id }) => drop(self.modules.remove(&id)),
+                Ok(Change::Window { address, bytes }) => drop(self.pinned.insert(address, bytes)),
                 _ => {}
             }
         }
@@ -161,8 +173,9 @@ impl Preloader {
     /// From now on this client's modules are loaded in advance.
     pub fn expect(&mut self, shared: &Arc<Shared>, config: &SessionConfig, files: &Files) {
         let device_indices = config.parts.iter().map(|part| part.device).collect();
+        let (window, window_address) = (files.window(), layout::window_address(config.window_slot));
         let mut plan = self.board.plan.lock();
-        plan.expected.insert(config.id, Expected { journal: files.journal(), device_indices });
+        plan.expected.insert(config.id, Expected { journal: files.journal(), window, window_address, device_indices });
         drop(plan);
         self.board.changed.notify_all();
         if self.thread.is_none() {
@@ -204,6 +217,7 @@ impl Preloader {
             if let Some(stock) = stock {
                 *left = stock;
             }
+            own.cards.forget_expected(&|_| true);
             left.retain(&own, |client| board.plan.lock().expected.contains_key(&client));
             board.plan.lock().loaded = left.preloaded.count();
         };
@@ -218,9 +232,10 @@ fn run(shared: &Shared, board: &Board) -> Stock {
     let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
     let mut watched: BTreeMap<u32, Watched> = BTreeMap::new();
     let mut stock = Stock::default();
-    let mut rest = SHORTEST_REST;
+    let (mut rest, mut mapped) = (SHORTEST_REST, MappedAhead::default());
     loop {
         let Some(wanted) = list_wanted(board, &mut watched) else { return stock };
+        mapped.follow(shared, board, &mut watched);
         stock.wanted = wanted;
         let mut clients: HashMap<&Key, Vec<u32>> = HashMap::new();
         for (client, keys) in &stock.wanted {
@@ -265,6 +280,55 @@ fn run(shared: &Shared, board: &Board) -> Stock {
     }
 }
 
+/// What is mapped ahead, by client: its window and its extents.
+#[derive(Default)]
+struct MappedAhead(BTreeMap<u32, Vec<u64>>);
+
+impl MappedAhead {
+    /// Maps what clients have now, and unmaps what they have no more. What cannot be mapped ahead
+    /// is mapped at the takeover, which says why it cannot.
+    fn follow(&mut self, shared: &Shared, board: &Board, watched: &mut BTreeMap<u32, Watched>) {
+        if !shared.cards.maps_ahead() {
+            return;
+        }
+        let mut gone: Vec<u64> = self.0.extract_if(.., |client, _| !watched.contains_key(client)).flat_map(|(_, addresses)| addresses).collect();
+        if !gone.is_empty() {
+            // First: another client may have the addresses by now.
+            shared.cards.forget_expected(&|address| gone.contains(&address));
+            gone.clear();
+        }
+        for (client, watched) in watched.iter_mut().filter(|(_, watched)| watched.is_changed) {
+            let plan = board.plan.lock();
+            let Some(expected) = plan.expected.get(client).filter(|_| plan.course == Course::Loading) else { continue };
+            let (window, address, device_indices) = (expected.window.clone(), expected.window_address, expected.device_indices.clone());
+            drop(plan);
+            let Ok(items) = shared.ask_keeper(|keeper| keeper.list(*client)) else { continue };
+            watched.is_changed = false;
+            let pinned: Vec<(u64, u64)> = watched.pinned.iter().map(|(address, bytes)| (*address, *bytes)).collect();
+            let mut addresses = vec![address];
+            if let Err(error) = shared.cards.expect_window(&device_indices, window.as_fd(), address, layout::WINDOW_BYTES, &pinned) {
+                tracing::debug!("the window of session {client} is not mapped in advance: {error}");
+            }
+            for item in items {
+                let address = item.key.strip_prefix(EXTENT_KEY).and_then(|address| u64::from_str_radix(address, 16).ok());
+                let (Some(address), Some(file)) = (address, item.descriptors.first()) else { continue };
+                let ExtentNote { bytes, name: Some(name) } = ExtentNote::read(&item.note) else { continue };
+                match shared.cards.expect_extent(name, address, file.as_fd(), bytes) {
+                    Ok(true) => addresses.push(address),
+                    Ok(false) => {}
+                    Err(error) => tracing::debug!("an extent of session {client} is not mapped in advance: {error}"),
+                }
+            }
+            let before = self.0.insert(*client, addresses).unwrap_or_default();
+            gone.extend(before);
+        }
+        gone.retain(|address| !self.0.values().any(|addresses| addresses.contains(address)));
+        if !gone.is_empty() {
+            shared.cards.forget_expected(&|address| gone.contains(&address));
+        }
+    }
+}
+
 /// Waits. False if the takeover comes.
 fn pause(board: &Board, pause: Duration) -> bool {
     let until = Instant::now() + pause;
@@ -288,7 +352,7 @@ fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<BT
         if !watched.contains_key(client)
             && let Ok(reader) = ObjectReader::map(&*expected.journal)
         {
-            watched.insert(*client, Watched { reader, modules: BTreeMap::new() });
+            watched.insert(*client, Watched { reader, modules: BTreeMap::new(), pinned: BTreeMap::new(), is_changed: true });
         }
     }
     drop(plan);

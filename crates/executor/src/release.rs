@@ -49,6 +49,8 @@ enum ReleaseError {
     NotResumable(String),
     #[error("it has more objects than its journal holds, so that no other executor can know them all")]
     Unlogged,
+    #[error("it shares memory with other clients of its executor (cuIpcGetMemHandle, cuMemExportToShareableHandle): try again when that is closed")]
+    SharesMemory,
     #[error("there is no keeper at the moment, which holds its memory between two executors: try again")]
     NoKeeper,
     #[error("it has ended, or its executor is about to end")]
@@ -105,7 +107,7 @@ fn leave(session: &Arc<Session>, terms: &Terms) -> Result<(), Stay> {
     let begun = Instant::now();
     loop {
         let late = begun.elapsed() >= terms.wait;
-        let step = session.lock_then_deliver(|inner| step(inner, late.then_some(terms.wait), session.shared.lacks_keeper()));
+        let step = session.lock_then_deliver(|inner| step(session, inner, late.then_some(terms.wait)));
         match step {
             Ok(true) => return Ok(()),
             Ok(false) => std::thread::sleep(LOOK_EVERY),
@@ -147,7 +149,7 @@ fn watch(session: &Session, pause: Duration) -> Result<(), ReleaseError> {
 
 /// Pauses the session, and lets it go if nothing of it is under way. Whether it has left. `waited`
 /// is how long it was paused in vain: then it stays.
-fn step(inner: &mut Inner, waited: Option<Duration>, lacks_keeper: bool) -> Result<bool, ReleaseError> {
+fn step(session: &Session, inner: &mut Inner, waited: Option<Duration>) -> Result<bool, ReleaseError> {
     if inner.phase.is_closed() || inner.phase.is_elsewhere() {
         return Err(ReleaseError::Over);
     }
@@ -157,7 +159,7 @@ fn step(inner: &mut Inner, waited: Option<Duration>, lacks_keeper: bool) -> Resu
         steps::pass(Step::MovePaused);
     }
     let refusal = match (under_way(inner), waited) {
-        (None, _) => match what_would_be_lost(inner, lacks_keeper) {
+        (None, _) => match what_would_be_lost(session, inner) {
             None => match inner.phase.as_paused() {
                 Some(paused) => {
                     paused.depart();
@@ -206,13 +208,17 @@ fn work_under_way(inner: &Inner) -> Option<String> {
 }
 
 /// What another executor could not make anew.
-fn what_would_be_lost(inner: &Inner, lacks_keeper: bool) -> Option<ReleaseError> {
-    if lacks_keeper {
+fn what_would_be_lost(session: &Session, inner: &Inner) -> Option<ReleaseError> {
+    if session.shared.lacks_keeper() {
         return Some(ReleaseError::NoKeeper);
     }
     if !inner.condition.is_whole() {
         return Some(ReleaseError::Unlogged);
     }
     let why = inner.objects.modules.values().find_map(|module| module.not_resumable.clone());
-    why.map(ReleaseError::NotResumable)
+    if let Some(why) = why {
+        return Some(ReleaseError::NotResumable(why));
+    }
+    // Last: from here on nobody can open anything of its.
+    (!session.shared.loans.lock().take_leave(session.client())).then_some(ReleaseError::SharesMemory)
 }

@@ -16,8 +16,8 @@
 //! 1. the trials of the executor ([`Shared::trials`])
 //! 2. the changing part of one session; nobody holds those of two
 //! 3. the list of sessions; the images, then the keeper
-//! 4. accounts, arena, spare bytes, parts, fair queue, mailboxes, and the messages for the server:
-//!    nothing is locked while one of these is held
+//! 4. accounts, arena, extents, loans, spare bytes, parts, fair queue, mailboxes, and the messages
+//!    for the server: nothing is locked while one of these is held
 //!
 //! Reports are delivered with no lock held. A device calls its sink with none of the locks that a
 //! call to the device needs.
@@ -38,6 +38,7 @@ use self::condition::Condition;
 use self::confinement::Confinement;
 use self::meter::Meter;
 use crate::error::ExecutorError;
+use crate::extents::ExtentNote;
 use crate::files::Files;
 use crate::heap::Heap;
 use crate::objects::Objects;
@@ -118,12 +119,15 @@ pub struct Inner {
 #[derive(Debug, Default)]
 pub struct Memory {
     pub heap: Heap,
-    /// Descriptors of the extents in the heap, for a keeper that was replaced.
-    pub extents: HashMap<u64, OwnedFd>,
+    /// Descriptors of the extents in the heap, with what is written beside them, for a keeper that
+    /// was replaced.
+    pub extents: HashMap<u64, (Arc<OwnedFd>, ExtentNote)>,
     /// An extent with nothing in it, kept because programs that free often allocate again.
     pub spare: Option<(u64, u64)>,
     /// Descriptors of what the client maps itself, by its handle.
-    pub physical: HashMap<u32, OwnedFd>,
+    pub physical: HashMap<u32, Arc<OwnedFd>>,
+    /// Extents of others in which the client has something open, and how much.
+    pub borrowed: HashMap<u64, (Arc<OwnedFd>, ExtentNote, usize)>,
     /// Bytes used at the end of the window for managed variables.
     pub managed: u64,
 }
@@ -170,12 +174,6 @@ pub struct Parts {
 }
 
 impl Inner {
-    /// Whether a stream of another device than the client's first has work.
-    pub fn is_busy_beyond_the_first_device(&self) -> bool {
-        let beyond = |index: &u32| self.objects.streams.get(index).is_some_and(|spec| spec.device != 0);
-        self.queues.streams.iter().any(|(index, stream)| !stream.is_idle() && beyond(index))
-    }
-
     /// A session whose journal was full is read again; the stretch of waiting is over. Whether it
     /// was.
     pub fn go_on(&mut self) -> bool {

@@ -5,7 +5,9 @@ use crate::arena::Arena;
 use crate::cards::Cards;
 use crate::departures::Departures;
 use crate::error::ExecutorError;
+use crate::extents::Extents;
 use crate::images::Images;
+use crate::loans::{Consequences, Loans};
 use crate::mailbox::{Mailboxes, Outbox};
 use crate::suspicion::Trials;
 use crate::workers::Workers;
@@ -34,6 +36,10 @@ pub const IMAGE_KEY: &str = "image-";
 
 /// How long what cannot be done without a keeper waits for the next one.
 const KEEPER_RETURN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long standbys may keep memory that a client has freed, and how often it is tried again.
+const RELEASE_DELAY: Duration = Duration::from_secs(1);
+const RELEASE_POLL: Duration = Duration::from_millis(20);
 
 /// Empty extents may take this part of the card.
 const SPARE_PART: u64 = 128;
@@ -87,12 +93,18 @@ pub struct Shared {
     /// With the number that the server gave it; none while it is lost.
     keeper: Mutex<Option<(u64, Arc<Keeper>)>>,
     keeper_came: Condvar,
+    /// Who has which mapped extent.
+    pub extents: Mutex<Extents>,
+    /// What clients have lent each other.
+    pub loans: Mutex<Loans>,
     /// What modules were made of; the keeper has it, too.
     images: Mutex<Images>,
     /// Bytes charged to each open session, by the index of the device.
     charges: Mutex<HashMap<u32, Account>>,
     /// Bytes of extents that sessions keep with nothing in them.
     spares: Mutex<u64>,
+    /// When memory went back to the card last.
+    released: Mutex<Option<Instant>>,
     /// Who is here, and whose memory is on its way back.
     pub departures: Departures,
     /// Ranges of the arena that are taken for sessions which are in another executor.
@@ -120,12 +132,15 @@ impl Shared {
         Ok(Self {
             cards,
             arena: Mutex::default(),
+            extents: Mutex::default(),
+            loans: Mutex::default(),
             keeper: Mutex::new(None),
             keeper_came: Condvar::new(),
             trials: Mutex::default(),
             images: Mutex::default(),
             charges: Mutex::default(),
             spares: Mutex::default(),
+            released: Mutex::new(None),
             departures: Departures::default(),
             left: Mutex::default(),
             fair_queue: Mutex::default(),
@@ -135,6 +150,28 @@ impl Shared {
             mailboxes,
             bells: (0..lanes).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// An extent went back to the card just now.
+    pub fn note_released(&self) {
+        if self.cards.maps_ahead() {
+            *self.released.lock() = Some(Instant::now());
+        }
+    }
+
+    /// An extent of the card's memory. Where there is none, and some went back a moment ago, it
+    /// waits until standbys have let go of that, too: they map what clients have.
+    ///
+    /// # Errors
+    /// As [`cumux_device::Memory::create_extent`].
+    pub fn create_extent(&self, device_index: DeviceIndex, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        let until = self.released.lock().map(|released| released + RELEASE_DELAY);
+        loop {
+            match self.cards.create_extent(device_index, bytes) {
+                Err(DeviceError::OutOfMemory(_)) if until.is_some_and(|until| Instant::now() < until) => std::thread::sleep(RELEASE_POLL),
+                other => return other,
+            }
+        }
     }
 
     pub fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -401,6 +438,38 @@ impl Shared {
             if let Some(line) = group {
                 line.set(device_index, *own);
             }
+        }
+    }
+
+    /// A session lets go of a mapped extent, whose addresses it has revoked. Whether it was
+    /// unmapped: another session may have something in it.
+    ///
+    /// # Errors
+    /// As [`cumux_device::Memory::unmap`].
+    pub fn leave_extent(&self, session: u32, address: u64, bytes: u64) -> Result<bool, DeviceError> {
+        let is_idle = self.extents.lock().leave(address, session);
+        if is_idle {
+            self.cards.unmap(address, bytes)?;
+        } else {
+            self.cards.unshare_extent(session, address);
+        }
+        Ok(is_idle)
+    }
+
+    /// Charges what somebody has let go of to whoever keeps it, and tells owners what they have
+    /// back.
+    pub fn settle_loans(&self, consequences: Consequences) {
+        for transfer in consequences.transfers {
+            if let Some(from) = transfer.from {
+                self.refund(from, transfer.device_index, transfer.bytes);
+            }
+            if let Some(to) = transfer.to {
+                self.charge_again(to, transfer.device_index, transfer.bytes);
+                self.write_group_line(to);
+            }
+        }
+        for (address, give_back) in consequences.returned {
+            give_back(address);
         }
     }
 

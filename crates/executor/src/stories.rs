@@ -6,6 +6,8 @@
 //!
 //! One file, although long: a list of stories of one world.
 
+mod lending;
+
 use crate::arena::{self, GRANULE};
 use crate::cards::Cards;
 use crate::error::ExecutorError;

@@ -11,7 +11,7 @@
 
 use crate::core::{Core, Wish};
 use crate::host::Host;
-use crate::session::{Moving, Seat, shortened};
+use crate::session::{Moving, Seat, Way, shortened};
 use crate::worker::Worker;
 use cumux_wire::message::{Capabilities, Home, Place, Scope, ToExecutor, Wisher};
 use std::collections::BTreeSet;
@@ -59,7 +59,13 @@ impl<H: Host> Core<H> {
                 session.move_after = ask_after;
                 session.stays_because.clear();
             } else if was_here {
+                // It stayed for a while, and goes on as after a takeover.
                 session.seat = Seat::No;
+                if !session.wants_own() {
+                    session.moving = Moving::between(Way::TakenOver);
+                } else if matches!(session.moving, Moving::Asked { .. }) {
+                    session.moving = Moving::Still;
+                }
             }
         }
         // The next one must not take them before they have left; it has their modules when they

@@ -1,6 +1,9 @@
 //! Host callbacks: the program's functions that run in stream order. One thread, made at first use,
 //! runs them all.
 //!
+//! What may take long and calls nothing of the program's, a condition in a graph for example, has a
+//! thread of its own when its turn comes.
+//!
 //! A callback is a `HostCall` record; its stream stops there. The thread sees that everything
 //! before it is done, runs the function, and stores the record's sequence where the executor looks
 //! for it.
@@ -41,14 +44,20 @@ impl Work {
     }
 }
 
-#[derive(Debug)]
+/// What is done apart from callbacks. The stream waits for its end.
+pub(crate) type Apart = Box<dyn FnOnce() + Send>;
+
+enum Task {
+    Callback(Work),
+    Apart(Apart),
+}
+
 struct Pending {
     timeline: TimelineId,
     seq: u64,
-    work: Work,
+    task: Task,
 }
 
-#[derive(Debug)]
 struct State {
     pending: Vec<Pending>,
     running: bool,
@@ -63,13 +72,25 @@ static ADDED: Condvar = Condvar::new();
 /// # Errors
 /// OPERATING_SYSTEM when no thread can be made; as [`Connection::health`].
 pub(crate) fn push(session: &'static Connection, timeline: TimelineId, work: Work) -> Try {
+    push_task(session, timeline, Task::Callback(work))
+}
+
+/// Pushes something that is done apart from callbacks.
+///
+/// # Errors
+/// As [`push`].
+pub(crate) fn push_apart(session: &'static Connection, timeline: TimelineId, task: Apart) -> Try {
+    push_task(session, timeline, Task::Apart(task))
+}
+
+fn push_task(session: &'static Connection, timeline: TimelineId, task: Task) -> Try {
     let mut state = lock(&STATE);
     if !state.running {
         std::thread::Builder::new().name("cumux-callbacks".to_owned()).spawn(move || serve(session)).map_err(|_| error::OPERATING_SYSTEM)?;
         state.running = true;
     }
     let seq = session.push(timeline, &Op::HostCall)?;
-    state.pending.push(Pending { timeline, seq, work });
+    state.pending.push(Pending { timeline, seq, task });
     drop(state);
     ADDED.notify_one();
     session.wake();
@@ -102,9 +123,31 @@ fn serve(session: &'static Connection) {
             }
             due.is_some()
         });
-        if let Some(Pending { timeline, seq, work }) = due {
-            work.run(session.health().err().unwrap_or(CUresult::CUDA_SUCCESS));
-            session.set_host_done(timeline, seq);
+        match due {
+            Some(Pending { timeline, seq, task: Task::Callback(work) }) => {
+                work.run(session.health().err().unwrap_or(CUresult::CUDA_SUCCESS));
+                session.set_host_done(timeline, seq);
+            }
+            Some(Pending { timeline, seq, task: Task::Apart(task) }) => run_apart(session, timeline, seq, task),
+            None => {}
         }
+    }
+}
+
+/// Runs it on a thread of its own; here, where the system has none: then callbacks wait for it.
+fn run_apart(session: &'static Connection, timeline: TimelineId, seq: u64, task: Apart) {
+    let task = std::sync::Arc::new(Mutex::new(Some(task)));
+    let own = std::sync::Arc::clone(&task);
+    let run = move || {
+        if let Some(task) = lock(&own).take() {
+            task();
+        }
+        session.set_host_done(timeline, seq);
+    };
+    if let Err(_no_thread) = std::thread::Builder::new().name("cumux-graph".to_owned()).spawn(run) {
+        if let Some(task) = lock(&task).take() {
+            task();
+        }
+        session.set_host_done(timeline, seq);
     }
 }

@@ -12,7 +12,7 @@ use crate::context;
 use crate::event::Event;
 use crate::ffi::{Try, error, list, put, put_if};
 use crate::function::Function;
-use crate::graph::{Graph, Kernel, NODES, Work, find_graph, plain_edges};
+use crate::graph::{Graph, Kernel, NODES, Values, Work, find_graph, plain_edges};
 use crate::memory::of_graphs::Owned;
 use crate::process;
 use crate::stream::{Capture, CapturePoint, Stream};
@@ -143,7 +143,7 @@ pub(crate) fn capture_copy(stream: &Stream, transfer: &Transfer) -> Try<bool> {
 /// Takes any other operation into the capture of its stream; false when the stream does not
 /// capture.
 pub(crate) fn capture_op(stream: &Stream, op: &Op) -> Try<bool> {
-    add_node(stream, || Ok(if matches!(op, Op::Set { .. }) { Work::Set(op.clone()) } else { Work::Values(vec![op.clone()]) }))
+    add_node(stream, || Ok(if matches!(op, Op::Set { .. }) { Work::Set(op.clone()) } else { Work::Values(Arc::new(Values::of(op))) }))
 }
 
 /// Takes a host callback into the capture of its stream; false when the stream does not capture.

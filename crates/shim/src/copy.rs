@@ -13,8 +13,11 @@ use crate::memory;
 use crate::process;
 use crate::stream::Stream;
 use crate::transfer::Transfer;
-use core::ffi::c_void;
-use cumux_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUcontext, CUdeviceptr, CUmemcpyAttributes, CUmemorytype, CUstream};
+use core::ffi::{c_ulonglong, c_void};
+use cumux_abi::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUarray, CUcontext, CUdeviceptr, CUextent3D, CUmemcpy3DOperand,
+    CUmemcpy3DOperandType, CUmemcpyAttributes, CUmemorytype, CUstream,
+};
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::{CopyExtent, span};
 use std::sync::Arc;
@@ -50,6 +53,9 @@ fn side(claim: Claim, address: u64, pitch: u64, slice: u64, extent: CopyExtent) 
 enum Wait {
     /// It does, as the driver's synchronous copies with a host side do.
     Done,
+    /// It does not, unless memory of another device is involved: such a copy comes after all work
+    /// of the contexts whose memory it is.
+    Peers,
     /// It does not.
     No,
 }
@@ -59,10 +65,21 @@ unsafe fn transfer(session: &'static Connection, stream: &Arc<Stream>, transfer:
     if transfer.is_empty() {
         return Ok(());
     }
-    if crate::peer::crosses(session, stream.device, &[&transfer.target, &transfer.source]) {
+    let sides = [&transfer.target, &transfer.source];
+    let wait = match wait {
+        Wait::Peers if crate::peer::is_foreign(session, stream.device, &sides) => {
+            crate::capture::refuse_while_capturing(stream)?;
+            crate::peer::drain_owners(session, &sides)?;
+            Wait::Done
+        }
+        Wait::Peers => Wait::No,
+        other => other,
+    };
+    if crate::peer::crosses(session, stream.device, &sides) {
         crate::capture::refuse_while_capturing(stream)?;
         // SAFETY: private sides are what the program passed as such.
-        return unsafe { crate::peer::copy(session, stream, transfer) };
+        unsafe { crate::peer::copy(session, stream, transfer)? };
+        return if wait == Wait::Done { session.drain_timeline(stream.timeline) } else { Ok(()) };
     }
     if wait == Wait::Done {
         crate::capture::refuse_while_capturing(stream)?;
@@ -107,7 +124,7 @@ pub unsafe fn cuMemcpyDtoH_v2(target: *mut c_void, source: CUdeviceptr, bytes: u
 }
 
 pub unsafe fn cuMemcpyDtoD_v2(target: CUdeviceptr, source: CUdeviceptr, bytes: usize) -> Try {
-    forward!(flat((Claim::Device, target), (Claim::Device, source), bytes, NULL, Wait::No))
+    forward!(flat((Claim::Device, target), (Claim::Device, source), bytes, NULL, Wait::Peers))
 }
 
 pub unsafe fn cuMemcpyHtoDAsync_v2(target: CUdeviceptr, source: *const c_void, bytes: usize, stream: CUstream) -> Try {
@@ -127,7 +144,7 @@ pub unsafe fn cuMemcpy(target: CUdeviceptr, source: CUdeviceptr, bytes: usize) -
     let stream = context::stream(session, NULL)?;
     let plan = line((Claim::Unified, target), (Claim::Unified, source), bytes)?;
     // Between two places of the device the driver does not wait.
-    let wait = if in_arena(target) && in_arena(source) { Wait::No } else { Wait::Done };
+    let wait = if in_arena(target) && in_arena(source) { Wait::Peers } else { Wait::Done };
     // SAFETY: the program vouches for its own memory.
     unsafe { transfer(session, &stream, &plan, wait) }
 }
@@ -137,7 +154,10 @@ pub unsafe fn cuMemcpyAsync(target: CUdeviceptr, source: CUdeviceptr, bytes: usi
 }
 
 pub unsafe fn cuMemcpyPeer(target: CUdeviceptr, target_context: CUcontext, source: CUdeviceptr, source_context: CUcontext, bytes: usize) -> Try {
-    forward!(cuMemcpyPeerAsync(target, target_context, source, source_context, bytes, NULL))
+    process::enter()?;
+    context::named(target_context)?;
+    context::named(source_context)?;
+    forward!(flat((Claim::Device, target), (Claim::Device, source), bytes, NULL, Wait::Peers))
 }
 
 pub unsafe fn cuMemcpyPeerAsync(
@@ -350,7 +370,10 @@ unsafe fn solid(copy: &CUDA_MEMCPY3D, stream: CUstream, wait: Wait) -> Try {
     let plan = plan(copy)?;
     // Between two places of the device the driver does not wait.
     let device = |side: &Side| !side.private && in_arena(side.address);
-    let wait = if device(&plan.source) && device(&plan.target) { Wait::No } else { wait };
+    let wait = match wait {
+        Wait::Done if device(&plan.source) && device(&plan.target) => Wait::Peers,
+        other => other,
+    };
     // SAFETY: the program vouches for its own memory.
     unsafe { transfer(session, &stream, &plan, wait) }
 }
@@ -390,6 +413,90 @@ pub unsafe fn cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstr
 }
 
 // ---- batches: one copy after the other
+
+/// One side of a copy in a batch.
+enum Operand {
+    /// An address, and bytes of a row and rows of a layer.
+    Pointer(CUdeviceptr, usize, usize),
+    /// An array, the bytes of its elements, and where in it.
+    Array(CUarray, usize, [usize; 3]),
+}
+
+impl Operand {
+    fn of(given: &CUmemcpy3DOperand) -> Try<Self> {
+        // SAFETY: the type says which member of the union is set; both are plain data.
+        unsafe {
+            match given.type_ {
+                CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER => Ok(Self::Pointer(given.op.ptr.ptr, given.op.ptr.rowLength, given.op.ptr.layerHeight)),
+                CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY => {
+                    let (array, at) = (given.op.array.array, given.op.array.offset);
+                    Ok(Self::Array(array, array::find(array)?.texel() as usize, [at.x, at.y, at.z]))
+                }
+                _ => Err(error::INVALID_VALUE),
+            }
+        }
+    }
+
+    fn element(&self) -> usize {
+        if let Self::Array(_, bytes, _) = self { *bytes } else { 1 }
+    }
+}
+
+/// A copy of a batch as one by itself. Extents and rows are counted in elements: those of the array
+/// that has a part in it, or bytes.
+fn of_batch(op: &CUDA_MEMCPY3D_BATCH_OP) -> Try<CUDA_MEMCPY3D> {
+    let (source, target) = (Operand::of(&op.src)?, Operand::of(&op.dst)?);
+    let element = source.element().max(target.element());
+    let CUextent3D { width, height, depth } = op.extent;
+    let bytes = |count: usize| count.checked_mul(element).ok_or(error::INVALID_VALUE);
+    let row = |length: usize| bytes(if length == 0 { width } else { length });
+    let rows = |of_layer: usize| if of_layer == 0 { height } else { of_layer };
+    let mut copy = CUDA_MEMCPY3D { WidthInBytes: bytes(width)?, Height: height, Depth: depth, ..CUDA_MEMCPY3D::default() };
+    match source {
+        Operand::Pointer(address, length, layer) => {
+            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+            (copy.srcDevice, copy.srcPitch, copy.srcHeight) = (address, row(length)?, rows(layer));
+        }
+        Operand::Array(array, _, [x, y, z]) => {
+            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_ARRAY;
+            (copy.srcArray, copy.srcXInBytes, copy.srcY, copy.srcZ) = (array, bytes(x)?, y, z);
+        }
+    }
+    match target {
+        Operand::Pointer(address, length, layer) => {
+            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+            (copy.dstDevice, copy.dstPitch, copy.dstHeight) = (address, row(length)?, rows(layer));
+        }
+        Operand::Array(array, _, [x, y, z]) => {
+            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_ARRAY;
+            (copy.dstArray, copy.dstXInBytes, copy.dstY, copy.dstZ) = (array, bytes(x)?, y, z);
+        }
+    }
+    Ok(copy)
+}
+
+pub unsafe fn cuMemcpy3DBatchAsync(count: usize, ops: *mut CUDA_MEMCPY3D_BATCH_OP, failed: *mut usize, flags: c_ulonglong, stream: CUstream) -> Try {
+    if flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    for (index, op) in list!(ops.cast_const(), count).iter().enumerate() {
+        let one = || -> Try {
+            let copy = of_batch(op)?;
+            forward!(solid(&copy, stream, Wait::No))
+        };
+        if let Err(code) = one() {
+            if !failed.is_null() {
+                put!(failed, index);
+            }
+            return Err(code);
+        }
+    }
+    Ok(())
+}
+
+pub unsafe fn cuMemcpy3DBatchAsync_v2(count: usize, ops: *mut CUDA_MEMCPY3D_BATCH_OP, flags: c_ulonglong, stream: CUstream) -> Try {
+    forward!(cuMemcpy3DBatchAsync(count, ops, core::ptr::null_mut(), flags, stream))
+}
 
 #[expect(clippy::too_many_arguments, reason = "the driver's signature")]
 pub unsafe fn cuMemcpyBatchAsync(

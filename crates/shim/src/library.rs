@@ -150,6 +150,13 @@ fn find_kernel(kernel: CUkernel) -> Try<Arc<Kernel>> {
     KERNELS.get(kernel.addr() as u64).ok_or(error::INVALID_HANDLE)
 }
 
+/// The kernel of a library of which this is the function in some context; none for a function of a
+/// module.
+pub(crate) fn kernel_of(function: &Function) -> Option<Arc<Kernel>> {
+    let has = |library: &Library| lock(&library.instances).iter().any(|instance| instance.module.handle == function.origin.module_handle);
+    LIBRARIES.all(has).into_iter().next()?.kernel(function.origin.index).ok()
+}
+
 /// The function a handle names: a function, or a kernel in the current context.
 pub(crate) fn find_function(session: &'static Connection, function: CUfunction) -> Try<Arc<Function>> {
     let handle = function.addr() as u64;

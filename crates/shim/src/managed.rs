@@ -2,7 +2,7 @@
 //! time. Nothing migrates, so advice and prefetching have nothing to do beyond being checked.
 
 use crate::connection::Connection;
-use crate::ffi::{Try, error, list, put};
+use crate::ffi::{Try, error, forward, list, put};
 use crate::memory::{self, Sort};
 use crate::{capture, context, device, host, process};
 use core::ffi::{c_uint, c_ulonglong, c_void};
@@ -95,6 +95,31 @@ pub unsafe fn cuMemPrefetchBatchAsync(
     list!(locations.cast_const(), kinds).iter().try_for_each(|place| location(session, *place))?;
     let ranges = list!(addresses.cast_const(), count).iter().zip(list!(sizes.cast_const(), count));
     ranges.into_iter().try_for_each(|(address, bytes)| check(*address, *bytes))
+}
+
+/// What is discarded may be anything until it is written again: also what it was.
+pub unsafe fn cuMemDiscardBatchAsync(addresses: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: c_ulonglong, stream: CUstream) -> Try {
+    let session = process::enter()?;
+    context::stream(session, stream)?;
+    if flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let ranges = list!(addresses.cast_const(), count).iter().zip(list!(sizes.cast_const(), count));
+    ranges.into_iter().try_for_each(|(address, bytes)| check(*address, *bytes))
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's signature")]
+pub unsafe fn cuMemDiscardAndPrefetchBatchAsync(
+    addresses: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    locations: *mut CUmemLocation,
+    indices: *mut usize,
+    kinds: usize,
+    flags: c_ulonglong,
+    stream: CUstream,
+) -> Try {
+    forward!(cuMemPrefetchBatchAsync(addresses, sizes, count, locations, indices, kinds, flags, stream))
 }
 
 pub unsafe fn cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, target: CUdevice) -> Try {

@@ -4,11 +4,20 @@
 use crate::connection::Connection;
 use crate::context::{Context, EndHook};
 use crate::stream::STREAMS;
-use crate::{array, context, event, library, memory, module, pool, private, texture};
+use crate::{array, context, event, library, memory, module, peer, pool, private, texture};
 
 /// What ends with a context, in this order.
-static ENDING: &[EndHook] =
-    &[forget_local_storage, end_streams, event::end_context, module::end_context, library::end_context, texture::end_context, array::end_context, end_memory];
+static ENDING: &[EndHook] = &[
+    forget_local_storage,
+    peer::end_context,
+    end_streams,
+    event::end_context,
+    module::end_context,
+    library::end_context,
+    texture::end_context,
+    array::end_context,
+    end_memory,
+];
 
 /// Hands all hooks down. Called once, before the program's first call goes on.
 pub(crate) fn hand_down_hooks(session: &Connection) {

@@ -2,12 +2,14 @@
 
 use crate::ffi::{Try, error, get, list, put, put_if};
 use crate::memory::{self, Allocation, Sort};
-use crate::{context, process};
+use crate::{context, pool, process, vmm};
 use core::ffi::{c_int, c_uint, c_void};
 use cumux_abi::{CUdeviceptr, CUmemorytype, CUpointer_attribute as A};
 
 /// `CU_MEM_HANDLE_TYPE_NONE`.
 const NO_HANDLES: c_int = 0;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const DESCRIPTORS: c_int = 1;
 
 /// Writes one attribute of an allocation.
 ///
@@ -42,16 +44,23 @@ unsafe fn answer(out: *mut c_void, attribute: A, address: u64, known: Option<&Al
         A::CU_POINTER_ATTRIBUTE_BUFFER_ID => put!(out.cast::<u64>(), known.id),
         A::CU_POINTER_ATTRIBUTE_IS_MANAGED => put!(out.cast(), flag(known.is_managed())),
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => put!(out.cast(), known.device.cast_signed()),
-        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => put!(out.cast(), 0_i32),
+        A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => put!(out.cast(), flag(known.sort == Sort::Device)),
         A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => put!(out.cast::<CUdeviceptr>(), known.start),
         A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => put!(out.cast::<usize>(), known.bytes as usize),
         A::CU_POINTER_ATTRIBUTE_MAPPED => put!(out.cast(), 1_i32),
-        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => put!(out.cast(), NO_HANDLES),
+        A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
+            let exportable = match known.sort {
+                Sort::Mapped => vmm::is_exportable(address),
+                Sort::Pool(pool) => pool::is_exportable(pool),
+                _ => false,
+            };
+            put!(out.cast(), if exportable { DESCRIPTORS } else { NO_HANDLES });
+        }
         A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => put!(out.cast(), 0_i32),
         // Read and write.
         A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => put!(out.cast(), 3_i32),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
-            let pool = if let Sort::Pool(pool) = known.sort { pool } else { 0 };
+            let pool = if let Sort::Pool(pool) | Sort::BorrowedBlock(pool) = known.sort { pool } else { 0 };
             put!(out.cast::<u64>(), pool);
         }
         A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => put!(out.cast::<usize>(), known.bytes as usize),

@@ -27,10 +27,11 @@ pub(crate) fn plan(target: u64, pitch: usize, value: u32, element: u32, width: u
     let bytes = span(target, pitch, 0, CopyExtent { width: row, height: height as u64, depth: 1 }).ok_or(error::INVALID_VALUE)?;
     let target = {
         let allocations = memory::read_allocations();
-        let known = allocations.find(target).ok_or(error::INVALID_VALUE)?;
-        if !allocations.covers(target, bytes) {
+        let known = allocations.find(target).filter(|_| allocations.covers(target, bytes));
+        let Some(known) = known else {
+            crate::log::line(format_args!("a set of {bytes} bytes at {target:#x}: not all of them are memory of this process"));
             return Err(error::INVALID_VALUE);
-        }
+        };
         known.wire_address(target)
     };
     Ok(Some(Op::Set { target, value, element, width: width as u64, height: height as u64, pitch }))

@@ -4,7 +4,8 @@
 use crate::connection::Connection;
 use crate::ffi::{Try, error, get, list, put};
 use crate::handle::{Kind, Table};
-use crate::log::unsupported;
+use crate::loan::{self, Kind as LoanKind, Token};
+use crate::log::{because, unsupported};
 use crate::memory::{self, Allocation, Sort};
 use crate::sync::lock;
 use crate::{context, device, process};
@@ -24,6 +25,9 @@ const ACCESS: [CUmemAccess_flags; 3] =
 /// Sizes and addresses are multiples of this.
 const GRANULARITY: u64 = 2 << 20;
 
+/// The kind of handle by which memory can be exported.
+const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
 /// All physical memory that has a handle.
 static PHYSICAL: Table<Physical> = Table::new(Kind::Memory);
 
@@ -37,8 +41,12 @@ pub struct Physical {
     number: u32,
     bytes: u64,
     device: i32,
-    /// Handles the program holds (one from creation, one per retain).
+    /// Handles the program holds (one from creation, one per retain, one per import).
     held: Mutex<u32>,
+    /// It may be exported as a file descriptor.
+    exportable: bool,
+    /// Under which it is lent, or was opened.
+    token: Mutex<Option<Token>>,
 }
 
 /// One mapping.
@@ -47,6 +55,8 @@ struct Mapping {
     bytes: u64,
     physical: Arc<Physical>,
     access: CUmemAccess_flags,
+    /// Access of other devices than the memory's own.
+    peers: BTreeMap<i32, CUmemAccess_flags>,
 }
 
 /// Reserved ranges and mappings by their start.
@@ -79,6 +89,20 @@ impl Ranges {
         let (start, mapping) = self.mapped.range(..=address).next_back()?;
         (address < start + mapping.bytes).then_some(mapping)
     }
+}
+
+impl Mapping {
+    /// What a device may do with it.
+    fn access_of(&self, device: i32) -> CUmemAccess_flags {
+        let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if device == self.physical.device { self.access } else { self.peers.get(&device).copied().unwrap_or(none) }
+    }
+}
+
+/// Whether a device may write what is mapped here.
+pub(crate) fn is_open_to(address: u64, device: u32) -> bool {
+    let ranges = lock(&RANGES);
+    ranges.at(address).is_some_and(|mapping| mapping.access_of(device.cast_signed()) == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 }
 
 fn whole(value: u64) -> Try {
@@ -148,12 +172,14 @@ pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, 
     if out.is_null() || flags != 0 {
         return Err(error::INVALID_VALUE);
     }
-    if properties.requestedHandleTypes.0 & !CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 != 0 {
+    if properties.requestedHandleTypes.0 & !DESCRIPTOR.0 != 0 {
         return Err(unsupported(format!("physical memory with handles of type {:#x}", properties.requestedHandleTypes.0)));
     }
     let number = u32::try_from(process::new_number()).map_err(|_| error::OUT_OF_MEMORY)?;
     memory::request_memory(session, &Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
-    let make = |handle| Arc::new(Physical { handle, number, bytes, device: properties.location.id, held: Mutex::new(1) });
+    let exportable = properties.requestedHandleTypes == DESCRIPTOR;
+    let (device, token) = (properties.location.id, Mutex::new(None));
+    let make = |handle| Arc::new(Physical { handle, number, bytes, device, held: Mutex::new(1), exportable, token });
     let (handle, _) = PHYSICAL.insert(make).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, handle);
     Ok(())
@@ -200,7 +226,7 @@ pub unsafe fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle
     let device = physical.device.cast_unsigned();
     let allocation = Allocation { start: address, bytes, sort: Sort::Mapped, context, device, id: process::new_number(), sync_memops: false };
     memory::write_allocations().insert(allocation);
-    ranges.mapped.insert(address, Mapping { bytes, physical, access: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE });
+    ranges.mapped.insert(address, Mapping { bytes, physical, access: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE, peers: BTreeMap::new() });
     Ok(())
 }
 
@@ -231,8 +257,14 @@ pub unsafe fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const 
         }
         for start in &starts {
             let Some(mapping) = ranges.mapped.get_mut(start) else { continue };
-            session.call(&Op::VmmAccess { address: *start, bytes: mapping.bytes, access: entry.flags.0 })?;
-            mapping.access = entry.flags;
+            let (address, bytes, access) = (*start, mapping.bytes, entry.flags.0);
+            if entry.location.id == mapping.physical.device {
+                session.call(&Op::VmmAccess { address, bytes, access })?;
+                mapping.access = entry.flags;
+            } else {
+                session.call(&Op::VmmPeerAccess { address, bytes, device: entry.location.id.cast_unsigned(), access })?;
+                mapping.peers.insert(entry.location.id, entry.flags);
+            }
         }
     }
     Ok(())
@@ -243,8 +275,10 @@ pub unsafe fn cuMemGetAccess(out: *mut c_ulonglong, location: *const CUmemLocati
     let place = get!(location);
     let ranges = lock(&RANGES);
     let mapping = ranges.at(address).ok_or(error::INVALID_VALUE)?;
-    let own = place.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE && place.id == mapping.physical.device;
-    let access = if own { mapping.access } else { CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE };
+    let access = match place.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => mapping.access_of(place.id),
+        _ => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+    };
     put!(out, c_ulonglong::from(access.0));
     Ok(())
 }
@@ -262,7 +296,61 @@ pub unsafe fn cuMemGetAllocationPropertiesFromHandle(out: *mut CUmemAllocationPr
     process::enter()?;
     let physical = named(handle)?;
     let location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: physical.device };
-    put!(out, CUmemAllocationProp { type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, location, ..CUmemAllocationProp::default() });
+    let requestedHandleTypes = if physical.exportable { DESCRIPTOR } else { CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE };
+    let type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    put!(out, CUmemAllocationProp { type_, requestedHandleTypes, location, ..CUmemAllocationProp::default() });
+    Ok(())
+}
+
+/// Whether what is mapped at an address may be exported.
+pub(crate) fn is_exportable(address: u64) -> bool {
+    lock(&RANGES).at(address).is_some_and(|mapping| mapping.physical.exportable)
+}
+
+pub unsafe fn cuMemExportToShareableHandle(out: *mut c_void, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: c_ulonglong) -> Try {
+    let session = process::enter()?;
+    if out.is_null() || flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let physical = named(handle)?;
+    if kind != DESCRIPTOR {
+        return Err(unsupported(format!("handles of type {:#x} for memory: only file descriptors (1) can be had", kind.0)));
+    }
+    if !physical.exportable {
+        return Err(because(error::INVALID_VALUE, "the memory was made without requestedHandleTypes, or is another program's"));
+    }
+    let [first, second, ..] = session.call(&Op::VmmLend { handle: physical.number })?;
+    *lock(&physical.token) = Some([first, second]);
+    put!(out.cast::<i32>(), loan::export(&loan::encode(LoanKind::Physical, [first, second], [0; 16]))?);
+    Ok(())
+}
+
+pub unsafe fn cuMemImportFromShareableHandle(out: *mut CUmemGenericAllocationHandle, descriptor: *mut c_void, kind: CUmemAllocationHandleType) -> Try {
+    let session = process::enter()?;
+    if out.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    if kind != DESCRIPTOR {
+        return Err(unsupported(format!("handles of type {:#x} for memory: only file descriptors (1) can be had", kind.0)));
+    }
+    let content = loan::import(descriptor.addr() as i32)?;
+    let (token, _) = loan::decode(LoanKind::Physical, &content).ok_or_else(|| because(error::INVALID_VALUE, "the descriptor is not one of memory"))?;
+    // One at a time, so that two threads that import the same memory get the same handle.
+    let _ranges = lock(&RANGES);
+    if let Some(known) = PHYSICAL.all(|physical| *lock(&physical.token) == Some(token)).into_iter().next() {
+        *lock(&known.held) += 1;
+        put!(out, known.handle);
+        return Ok(());
+    }
+    let number = u32::try_from(process::new_number()).map_err(|_| error::OUT_OF_MEMORY)?;
+    let [bytes, device, ..] = session.call(&Op::VmmBorrow { handle: number, token }).map_err(loan::explain)?;
+    let device = i32::try_from(device).unwrap_or(0);
+    let make = |handle| Arc::new(Physical { handle, number, bytes, device, held: Mutex::new(1), exportable: false, token: Mutex::new(Some(token)) });
+    let Some((handle, _)) = PHYSICAL.insert(make) else {
+        session.control(&Op::VmmRelease { handle: number })?;
+        return Err(error::OUT_OF_MEMORY);
+    };
+    put!(out, handle);
     Ok(())
 }
 
@@ -272,8 +360,14 @@ mod tests {
 
     #[test]
     fn ranges_are_exact() {
-        let physical = Arc::new(Physical { handle: 1, number: 1, bytes: 4 * GRANULARITY, device: 0, held: Mutex::new(1) });
-        let mapping = || Mapping { bytes: GRANULARITY, physical: Arc::clone(&physical), access: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE };
+        let (held, token) = (Mutex::new(1), Mutex::new(None));
+        let physical = Arc::new(Physical { handle: 1, number: 1, bytes: 4 * GRANULARITY, device: 0, held, exportable: false, token });
+        let mapping = || Mapping {
+            bytes: GRANULARITY,
+            physical: Arc::clone(&physical),
+            access: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+            peers: BTreeMap::new(),
+        };
         let base = 8 * GRANULARITY;
         let mut ranges = Ranges::default();
         ranges.reserved.insert(base, 4 * GRANULARITY);

@@ -293,7 +293,9 @@ fn the_list_says_what_the_code_refuses() {
         wrong.extend(complaint(&functions, name, but_not));
         // And the opposite is noticed.
         let opposite = if but_not.is_empty() { "on Sundays" } else { "" };
-        assert!(complaint(&functions, name, opposite).is_some(), "{name} could as well be listed with {opposite:?}");
+        if complaint(&functions, name, opposite).is_none() {
+            wrong.push(format!("{name} could as well be listed with {opposite:?}"));
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

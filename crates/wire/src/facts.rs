@@ -57,10 +57,33 @@ pub struct Capabilities {
     /// memory ([`crate::texture`]): arrays are memory like any other there.
     #[serde(default)]
     pub has_textures: bool,
+    /// `cudaGraphSetConditional` in a kernel writes to the address that its handle is. Without that
+    /// nobody but the driver knows what a kernel has said.
+    #[serde(default)]
+    pub sets_conditions: bool,
     /// Why no other process can use the device while one has it, and what to do about it; `None`
     /// where another one can.
     #[serde(default)]
     pub exclusive: Option<String>,
+    /// Why nobody can use the device at the moment; `None` where it can be used.
+    #[serde(default)]
+    pub unavailable: Option<String>,
+    /// The other devices of its executor whose memory it reaches.
+    #[serde(default)]
+    pub peers: Vec<Peer>,
+}
+
+/// Another device whose memory a device reaches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// How fast the way to it is beside those to others; lower is faster.
+    pub rank: i32,
+    /// Atomic operations work across.
+    pub atomics: bool,
+    /// Arrays can be reached, too.
+    pub arrays: bool,
 }
 
 impl Capabilities {
@@ -78,10 +101,14 @@ impl Capabilities {
             needs_cores: sum.needs_cores || next.needs_cores,
             runs_ptx_alone: sum.runs_ptx_alone || next.runs_ptx_alone,
             has_textures: sum.has_textures && next.has_textures,
+            sets_conditions: sum.sets_conditions && next.sets_conditions,
             exclusive: match (sum.exclusive, next.exclusive.clone()) {
                 (Some(sum), Some(next)) => Some(format!("{sum}; {next}")),
                 (sum, next) => sum.or(next),
             },
+            // Both are a single device's.
+            unavailable: None,
+            peers: Vec::new(),
         })
     }
 }

@@ -9,10 +9,12 @@
 
 mod fields;
 mod launch;
+mod lending;
 mod op;
 mod tensor;
 
 pub use launch::{Launch, Parameters};
+pub use lending::{event_cell, lent};
 pub use op::Op;
 pub use tensor::TensorWish;
 

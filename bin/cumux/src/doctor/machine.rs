@@ -31,12 +31,13 @@ fn gpu() -> Finding {
         (Some(Err(error)), _) => Finding::problem(check, format!("{}: {error}", device::VARIABLE), "set it to a device of this machine, or unset it"),
         (Some(Ok(devices)), _) => match devices.as_slice() {
             [DeviceName::Cuda(ordinal)] => card(*ordinal),
+            [DeviceName::Cuda(_), ..] => all_cards(&devices),
             devices => all_software(devices),
         },
         (None, false) => {
             Finding::warning(check, "no NVIDIA GPU (no /dev/nvidia*)", "cumux run and demo use the software GPU; for the daemon say --device sim:h200")
         }
-        (None, true) => match device::for_control(None) {
+        (None, true) => match device::default_device() {
             Ok(DeviceName::Cuda(ordinal)) => card(ordinal),
             Ok(device) => Finding::ok(check, device.to_string()),
             Err(error) => Finding::warning(check, error.to_string(), "cumux run and demo use the software GPU; for the daemon say --device sim:h200"),
@@ -66,6 +67,16 @@ fn software(name: &str) -> Finding {
         ),
         _ => Finding::ok(check, shown),
     }
+}
+
+/// For several real cards: the finding of the first that is not usual.
+fn all_cards(devices: &[DeviceName]) -> Finding {
+    let cards = devices.iter().filter_map(|device| match device {
+        DeviceName::Cuda(ordinal) => Some(card(*ordinal)),
+        DeviceName::Sim(_) => None,
+    });
+    let unusual = cards.into_iter().find(|finding| finding.outcome != super::Outcome::Ok);
+    unusual.unwrap_or_else(|| Finding::ok("device", format!("{}, by {}", device::list(devices), device::VARIABLE)))
 }
 
 /// A real card, as far as it can be judged without using it.

@@ -5,7 +5,7 @@ use crate::context::{Client, PinnedWindow, Urgency};
 use crate::engine::Message;
 use crate::fault::remedy;
 use cumux_abi::CUlimit;
-use cumux_device::{ClientCounters, ClientId, ClientSpec, Clients, DeviceError, Fault};
+use cumux_device::{Begun, ClientCounters, ClientId, ClientSpec, Clients, DeviceError, Fault};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::os::fd::BorrowedFd;
@@ -78,6 +78,10 @@ impl Clients for Card {
         if let Ok(client) = self.client(client) {
             self.shared.mailboxes.of(client.engine).send(Message::StopClient(client.id, fault));
         }
+    }
+
+    fn leave(&self, staying: &BTreeSet<ClientId>, patience: Duration) -> Begun {
+        self.shared.mailboxes.evacuate(staying, patience)
     }
 
     /// Limits belong to the whole context, so each is the largest that any client has set.

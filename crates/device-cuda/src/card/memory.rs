@@ -5,7 +5,6 @@ use crate::context::PinnedWindow;
 use cumux_device::{ClientId, DeviceError, Memory};
 use cumux_ranges::AllowedRange;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 impl Memory for Card {
     fn capacity(&self) -> u64 {
@@ -28,18 +27,53 @@ impl Memory for Card {
         self.check_loss(self.extents.unmap(address, bytes))
     }
 
+    fn map_peer(&self, address: u64, _extent: BorrowedFd<'_>, _offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.check_loss(self.extents.set_peer_access(address, bytes, true))
+    }
+
+    fn unmap_peer(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.check_loss(self.extents.set_peer_access(address, bytes, false))
+    }
+
     fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
         let client = self.client(client)?;
+        let expected = self.expected_windows.adopt(window, address, bytes);
         let mut entry = client.window.write();
         if entry.is_some() {
             return Err(DeviceError::Invalid(format!("client {} has a window already", client.id)));
         }
-        let mapped = self.check_loss(PinnedWindow::map(&self.shared.driver, window, address, bytes))?;
-        if client.permissions.write().allow(AllowedRange::new(address, bytes, true, 0)).is_err() {
+        let mapped = match expected {
+            Some(mapped) => mapped,
+            None => self.check_loss(PinnedWindow::map(&self.shared.driver, window, address, bytes))?,
+        };
+        let allowed = client.permissions.write().allow(AllowedRange::new(address, bytes, true, 0));
+        if allowed.is_err() {
+            PinnedWindow::close(mapped);
             return Err(DeviceError::Invalid(format!("the window at {address:#x} overlaps memory of client {}", client.id)));
         }
-        *entry = Some(Arc::new(mapped));
+        *entry = Some(mapped);
         Ok(())
+    }
+
+    fn maps_ahead(&self) -> bool {
+        true
+    }
+
+    fn expect_extent(&self, name: u64, address: u64, extent: BorrowedFd<'_>, bytes: u64) -> Result<bool, DeviceError> {
+        self.check_loss(self.extents.expect(name, address, extent, bytes))
+    }
+
+    fn adopt_extent(&self, name: u64, address: u64, bytes: u64) -> bool {
+        self.extents.adopt(name, address, bytes)
+    }
+
+    fn expect_window(&self, window: BorrowedFd<'_>, address: u64, bytes: u64, used: &[(u64, u64)]) -> Result<bool, DeviceError> {
+        self.check_loss(self.expected_windows.expect(&self.shared.driver, window, address, bytes, used)).map(|()| true)
+    }
+
+    fn forget_expected(&self, is_forgotten: &dyn Fn(u64) -> bool) {
+        self.extents.forget_expected(is_forgotten);
+        self.expected_windows.forget(is_forgotten);
     }
 
     fn use_window(&self, client: ClientId, address: u64, bytes: u64) -> Result<(), DeviceError> {

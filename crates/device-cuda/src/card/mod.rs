@@ -10,27 +10,27 @@ mod queues;
 mod takeover;
 
 use crate::context::{
-    Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, PinnedWindow, Sharing,
-    VariablesHome, read_facts,
+    Client, ClientModule, ClientStream, ExpectedWindows, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, PinnedWindow,
+    Sharing, VariablesHome, read_facts,
 };
 use crate::counters::Counters;
 use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver};
 use crate::engine::{Engine, Mailboxes, Message, Shared};
-use crate::fault::{Loss, Notice, Watch, dump, read_line, remedy};
+use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
 use crate::track::Printing;
 use cumux_abi::CUlimit;
-use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Peer, Sink, StreamId};
 use cumux_ranges::{Access, AllowedRange, Permissions};
 use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -47,15 +47,23 @@ fn watch_faults(watch: &Arc<Watch>, mailboxes: &Arc<Mailboxes>) -> std::io::Resu
     listen_to_driver(move |line| match watch.note(read_line(line)) {
         Notice::Nothing => {}
         Notice::FaultBegins => mailboxes.iter().for_each(|mailbox| mailbox.send(Message::FaultBegins)),
-        Notice::ReadDump => {
-            let mapped = MappedDump::map().map_err(|error| dump::DumpError::new(error.to_string()));
-            if let Ok(Some(mapped)) = &mapped {
-                tracing::info!(bytes = mapped.as_bytes().len(), "the core dump is written");
-            }
-            watch.set_dump(mapped.and_then(|mapped| dump::read(mapped.as_ref().map_or(&[], MappedDump::as_bytes))));
-        }
+        Notice::ReadDump => watch.set_dump(read_dump()),
         Notice::Log(text) => tracing::warn!("the driver says: {text}"),
     })
+}
+
+/// The core dump of this process. It is read once for all cards, by the thread that reads the
+/// driver's lines.
+fn read_dump() -> Result<Arc<Dump>, DumpError> {
+    static DUMP: OnceLock<Result<Arc<Dump>, DumpError>> = OnceLock::new();
+    let read = || {
+        let mapped = MappedDump::map().map_err(|error| DumpError::new(error.to_string()))?;
+        if let Some(mapped) = &mapped {
+            tracing::info!(bytes = mapped.as_bytes().len(), "the core dump is written");
+        }
+        dump::read(mapped.as_ref().map_or(&[], MappedDump::as_bytes)).map(Arc::new)
+    };
+    DUMP.get_or_init(read).clone()
 }
 
 /// One GPU, opened. Use it through [`cumux_device::Device`].
@@ -63,6 +71,7 @@ pub struct Card {
     shared: Arc<Shared>,
     facts: DeviceFacts,
     extents: Extents,
+    expected_windows: ExpectedWindows,
     library: ModuleLibrary,
     partitions: Partitions,
     /// The open clients. Lock 3 of the crate's order; the locks of [`Client`] follow.
@@ -124,6 +133,8 @@ impl Card {
             printing,
             loss: Loss::default(),
             watch,
+            membership: Membership::begin(),
+            spared: OnceLock::new(),
             fault_wait: settings.fault_wait,
             query_after_ns: if settings.core_dumps { RARE_QUERY_NS } else { QUERY_NS },
         });
@@ -131,6 +142,7 @@ impl Card {
             shared: shared.clone(),
             facts,
             extents,
+            expected_windows: ExpectedWindows::default(),
             library: ModuleLibrary::default(),
             partitions,
             clients: RwLock::default(),
@@ -306,6 +318,11 @@ fn drivers_variables(module: &LoadedModule) -> &[GlobalInfo] {
 impl Device for Card {
     fn facts(&self) -> &DeviceFacts {
         &self.facts
+    }
+
+    fn reach(&self, other: &DeviceFacts) -> Option<Peer> {
+        let ordinal = other.id.strip_prefix("cuda:")?.parse().ok()?;
+        self.shared.driver.device().reach(ordinal)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Device memory: extents behind descriptors, mapped at fixed addresses of the arena.
 //!
 //! Address space is reserved from the driver in pieces of [`RESERVATION`] bytes, when something is
-//! first mapped in a piece. A reservation that does not lie where it was asked for is an error.
+//! first mapped in a piece. Addresses belong to the process, so its cards share the reservations. A
+//! reservation that does not lie where it was asked for is an error.
 
 use crate::driver::{CardAddress, Driver, MemorySet, Stream};
 use crate::fault::{CudaError, remedy};
@@ -9,7 +10,7 @@ use cumux_device::DeviceError;
 use cumux_ranges::RangeMap;
 use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -18,10 +19,23 @@ const RESERVATION: u64 = 64 << 30;
 /// Bytes of one element when memory is scrubbed. A granule is a multiple of it.
 const SCRUB_ELEMENT: u32 = 4;
 
+/// The reservations of this process by their first address, with the number of cards that use each.
+/// Lock 9 of the crate's order; the driver is called under it.
+static RESERVATIONS: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+
+/// An extent that is mapped before it is needed.
+struct ExpectedExtent {
+    bytes: u64,
+    /// No other extent ever had this name at this address.
+    name: u64,
+}
+
 #[derive(Default)]
 struct Maps {
     mapped: RangeMap<()>,
-    /// The first address of each reservation.
+    /// Mapped ahead, by address; disjoint from `mapped`.
+    expected: BTreeMap<u64, ExpectedExtent>,
+    /// The first address of each reservation that this card uses.
     reserved: BTreeSet<u64>,
 }
 
@@ -109,14 +123,7 @@ impl Extents {
         let mut piece = address / RESERVATION * RESERVATION;
         while piece < address + bytes {
             if !maps.reserved.contains(&piece) {
-                let got =
-                    self.driver.reserve_addresses(piece, RESERVATION).map_err(|error| failure(&self.driver, &format!("address space at {piece:#x}"), error))?;
-                if got != piece {
-                    self.driver.free_addresses(got, RESERVATION);
-                    return Err(DeviceError::System(format!(
-                        "the address space at {piece:#x} is taken in this process: nothing else may be mapped in the arena"
-                    )));
-                }
+                self.reserve_piece(piece)?;
                 maps.reserved.insert(piece);
             }
             piece += RESERVATION;
@@ -124,27 +131,89 @@ impl Extents {
         Ok(())
     }
 
-    /// Maps `bytes` of an extent from `offset` at `address`.
+    /// Reserves a piece, unless another card of this process has.
+    fn reserve_piece(&self, piece: CardAddress) -> Result<(), DeviceError> {
+        let mut reservations = RESERVATIONS.lock();
+        if let Some(cards) = reservations.get_mut(&piece) {
+            *cards += 1;
+            return Ok(());
+        }
+        let got = self.driver.reserve_addresses(piece, RESERVATION).map_err(|error| failure(&self.driver, &format!("address space at {piece:#x}"), error))?;
+        if got != piece {
+            self.driver.free_addresses(got, RESERVATION);
+            return Err(DeviceError::System(format!("the address space at {piece:#x} is taken in this process: nothing else may be mapped in the arena")));
+        }
+        reservations.insert(piece, 1);
+        Ok(())
+    }
+
+    /// Maps `bytes` of an extent from `offset` at `address`. What was mapped ahead there goes.
     ///
     /// # Errors
     /// A sentence: the range is not in the arena or not in granules, something is mapped there, or
     /// the driver refuses.
     pub(crate) fn map(&self, address: CardAddress, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        let mut maps = self.maps.lock();
+        self.map_free(&mut maps, address, extent, offset, bytes)?;
+        maps.mapped.insert(address, bytes, ());
+        Ok(())
+    }
+
+    /// Maps where nothing is mapped but what was mapped ahead.
+    fn map_free(&self, maps: &mut Maps, address: CardAddress, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         let aligned = [address, offset, bytes].iter().all(|n| n.is_multiple_of(self.granule)) && bytes > 0;
         let end = address.checked_add(bytes).filter(|end| address >= ARENA_BASE && *end <= ARENA_BASE + ARENA_BYTES && aligned);
         let Some(end) = end else {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {address:#x} (offset {offset}) are no granules of {} in the arena", self.granule)));
         };
-        let mut maps = self.maps.lock();
         if let Some((start, length)) = maps.mapped.overlapping(address, end) {
             return Err(DeviceError::Invalid(format!("{length} bytes are mapped at {start:#x} already")));
         }
-        self.reserve(&mut maps, address, bytes)?;
+        self.forget(maps, |start, length| start < end && address < start + length);
+        self.reserve(maps, address, bytes)?;
         self.driver
             .map(address, extent, offset, bytes)
-            .map_err(|error| failure(&self.driver, &format!("mapping {bytes} bytes (offset {offset}) at {address:#x}"), error))?;
+            .map_err(|error| failure(&self.driver, &format!("mapping {bytes} bytes (offset {offset}) at {address:#x}"), error))
+    }
+
+    /// Unmaps what was mapped ahead, as far as `is_forgotten` says so of address and bytes.
+    fn forget(&self, maps: &mut Maps, is_forgotten: impl Fn(u64, u64) -> bool) {
+        for (address, gone) in maps.expected.extract_if(.., |address, extent| is_forgotten(*address, extent.bytes)) {
+            if let Err(error) = self.driver.unmap(address, gone.bytes) {
+                tracing::warn!("{} bytes that were mapped ahead at {address:#x} are not unmapped: {}", gone.bytes, self.driver.describe_numbered(error));
+            }
+        }
+    }
+
+    /// Maps a whole extent ahead. False if something is mapped there.
+    ///
+    /// # Errors
+    /// As [`Extents::map`].
+    pub(crate) fn expect(&self, name: u64, address: CardAddress, extent: BorrowedFd<'_>, bytes: u64) -> Result<bool, DeviceError> {
+        let mut maps = self.maps.lock();
+        let is_known = maps.expected.get(&address).is_some_and(|known| known.name == name && known.bytes == bytes);
+        if is_known || maps.mapped.overlapping(address, address.saturating_add(bytes)).is_some() {
+            return Ok(is_known);
+        }
+        self.map_free(&mut maps, address, extent, 0, bytes)?;
+        maps.expected.insert(address, ExpectedExtent { bytes, name });
+        Ok(true)
+    }
+
+    /// Makes an extent that was mapped ahead one that is mapped. False if it was not.
+    pub(crate) fn adopt(&self, name: u64, address: CardAddress, bytes: u64) -> bool {
+        let mut maps = self.maps.lock();
+        if maps.expected.get(&address).is_none_or(|known| known.name != name || known.bytes != bytes) {
+            return false;
+        }
+        maps.expected.remove(&address);
         maps.mapped.insert(address, bytes, ());
-        Ok(())
+        true
+    }
+
+    /// Unmaps what was mapped ahead at these addresses.
+    pub(crate) fn forget_expected(&self, is_forgotten: &dyn Fn(u64) -> bool) {
+        self.forget(&mut self.maps.lock(), |address, _| is_forgotten(address));
     }
 
     /// Undoes [`Extents::map`] for exactly these bytes.
@@ -159,6 +228,17 @@ impl Extents {
         self.driver.unmap(address, bytes).map_err(|error| failure(&self.driver, &format!("unmapping {address:#x}"), error))?;
         maps.mapped.remove(address);
         Ok(())
+    }
+
+    /// Lets this card reach what another card of this process has mapped at `address`, or not any
+    /// more.
+    ///
+    /// # Errors
+    /// The driver's, as a sentence.
+    pub(crate) fn set_peer_access(&self, address: CardAddress, bytes: u64, allowed: bool) -> Result<(), DeviceError> {
+        self.driver
+            .set_peer_access(address, bytes, allowed)
+            .map_err(|error| failure(&self.driver, &format!("access to {bytes} bytes of another card at {address:#x}"), error))
     }
 
     fn require_mapped(&self, address: CardAddress, bytes: u64, kind: MemoryKind) -> Result<(), DeviceError> {
@@ -231,12 +311,19 @@ impl Extents {
 impl Drop for Extents {
     fn drop(&mut self) {
         let maps = self.maps.get_mut();
-        for (address, bytes) in maps.mapped.iter() {
+        for (address, bytes) in maps.mapped.iter().chain(maps.expected.iter().map(|(address, extent)| (*address, extent.bytes))) {
             let _ = self.driver.unmap(address, bytes);
         }
+        let mut reservations = RESERVATIONS.lock();
         for piece in &maps.reserved {
-            self.driver.free_addresses(*piece, RESERVATION);
+            let Some(cards) = reservations.get_mut(piece) else { continue };
+            *cards -= 1;
+            if *cards == 0 {
+                reservations.remove(piece);
+                self.driver.free_addresses(*piece, RESERVATION);
+            }
         }
+        drop(reservations);
         self.driver.destroy_stream(*self.side_stream.get_mut());
     }
 }

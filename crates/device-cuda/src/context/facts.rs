@@ -29,7 +29,11 @@ pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
             needs_cores: false,
             runs_ptx_alone: false,
             has_textures: false,
+            sets_conditions: false,
             exclusive: remedy::exclusive_card(ordinal, device.compute_mode()),
+            // The executor fills these in: which cards it has, it alone knows.
+            unavailable: None,
+            peers: Vec::new(),
         },
     }
 }
@@ -40,10 +44,16 @@ fn as_shared(attribute: Attribute, value: i32) -> i32 {
         // The card has a client's registered memory at the address that the client's pinned window
         // has, not at the client's own.
         Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM => 0,
+        // Multicast objects and handles of a fabric are refused.
+        Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED | Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED => 0,
         // Managed memory belongs to one process.
         Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => 0,
         // The executor uses the card in its compute mode; clients share it.
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE => 0,
+        // Pools go to other processes as file descriptors only.
+        Attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES => value & 1,
+        // Drivers of other devices would have to know the executor's memory.
+        Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED => 0,
         _ => value,
     }
 }
@@ -56,7 +66,11 @@ mod tests {
     fn what_sharing_takes_away_is_not_promised() {
         assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1), 0);
         assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1), 0);
+        assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 1), 0);
         assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 3), 0);
+        assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 1), 0);
+        assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 9), 1);
+        assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 1), 0);
         assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132), 132);
     }
 }

@@ -9,10 +9,13 @@
 //!    ├──▶ constants
 //!    ├──▶ partitions ─▶ sm_layout
 //!    └──▶ pinned_window            extents
+//!               ▲
+//!        expected_windows
 //! ```
 
 mod client;
 mod constants;
+mod expected_windows;
 mod extents;
 mod facts;
 mod library;
@@ -26,6 +29,7 @@ mod symbols;
 
 pub(crate) use client::{Client, ClientStream, Urgency};
 pub(crate) use constants::{ConstantCopy, Constants};
+pub(crate) use expected_windows::ExpectedWindows;
 pub(crate) use extents::{Extents, MemoryKind};
 pub(crate) use facts::read_facts;
 pub(crate) use library::ModuleLibrary;

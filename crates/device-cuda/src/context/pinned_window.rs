@@ -7,6 +7,9 @@
 //! because that delays launches (measured: 0.4 ms for the neighbours' launches, 20 ms while a 20 ms
 //! kernel runs).
 //!
+//! The cards of a process share a client's window: it is mapped once, and what is registered is
+//! registered for the contexts of all of them.
+//!
 //! A registered page belongs to the card until the window is closed. **If a process punches a hole
 //! into the file under it, client and card see different memory.**
 
@@ -16,14 +19,29 @@ use cumux_device::DeviceError;
 use cumux_ranges::RangeMap;
 use cumux_ring::window::Window;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Bytes of one registration.
 const PIECE: u64 = 32 << 20;
 /// Bytes registered when the window is mapped: staging, images and small pinned allocations lie
 /// there.
 const REGISTERED_AT_FIRST: u64 = 16 << 20;
+
+/// Device and inode of a window's file.
+type Identity = (u64, u64);
+
+/// A window that cards of this process use.
+struct SharedWindow {
+    file: Identity,
+    window: Weak<PinnedWindow>,
+    /// The cards that have not closed it.
+    cards: usize,
+}
+
+/// The windows of this process, by address. Lock 8 of the crate's order, held alone.
+static WINDOWS: Mutex<BTreeMap<CardAddress, SharedWindow>> = Mutex::new(BTreeMap::new());
 
 /// A client's pinned window.
 ///
@@ -38,15 +56,39 @@ pub(crate) struct PinnedWindow {
 }
 
 impl PinnedWindow {
-    /// Maps the window and registers its beginning.
+    /// Maps the window, unless another card of this process has it mapped, and registers its
+    /// beginning.
     ///
     /// # Errors
     /// A sentence: the address is in use, or there is not enough memory to pin.
-    pub(crate) fn map(driver: &Arc<Driver>, file: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<PinnedWindow, DeviceError> {
-        let window = Window::map(file, address, bytes).map_err(|error| DeviceError::System(format!("the window cannot be mapped at {address:#x}: {error}")))?;
-        let mapped = PinnedWindow { driver: driver.clone(), window, registered: Mutex::default(), registration: Mutex::default() };
-        mapped.register_missing(address, bytes.min(REGISTERED_AT_FIRST))?;
-        Ok(mapped)
+    pub(crate) fn map(driver: &Arc<Driver>, file: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<Arc<PinnedWindow>, DeviceError> {
+        let status = rustix::fs::fstat(file).map_err(|error| DeviceError::System(format!("the window's file cannot be looked at: {error}")))?;
+        let identity = (status.st_dev, status.st_ino);
+        let window = {
+            let mut windows = WINDOWS.lock();
+            let known = windows.get_mut(&address).filter(|shared| shared.file == identity);
+            match known.and_then(|shared| Some((shared.window.upgrade().filter(|window| window.bytes() == bytes)?, shared))) {
+                Some((window, shared)) => {
+                    shared.cards += 1;
+                    window
+                }
+                None => {
+                    let mapped = Window::map(file, address, bytes)
+                        .map_err(|error| DeviceError::System(format!("the window cannot be mapped at {address:#x}: {error}")))?;
+                    let window = PinnedWindow { driver: driver.clone(), window: mapped, registered: Mutex::default(), registration: Mutex::default() };
+                    let window = Arc::new(window);
+                    windows.insert(address, SharedWindow { file: identity, window: Arc::downgrade(&window), cards: 1 });
+                    window
+                }
+            }
+        };
+        match window.register_missing(address, bytes.min(REGISTERED_AT_FIRST)) {
+            Ok(()) => Ok(window),
+            Err(error) => {
+                PinnedWindow::close(window);
+                Err(error)
+            }
+        }
     }
 
     /// The window's first address, on the host and on the card.
@@ -104,9 +146,20 @@ impl PinnedWindow {
         Ok(())
     }
 
-    /// Unregisters and unmaps the window before it returns, because another client may get its
-    /// address next. It waits for a thread that is registering a piece of the window.
+    /// A card closes the window. With the last one it is unregistered and unmapped before this
+    /// returns, because another client may get its address next. It waits for a thread that is
+    /// registering a piece of the window.
     pub(crate) fn close(mut window: Arc<PinnedWindow>) {
+        {
+            let mut windows = WINDOWS.lock();
+            if let Some(shared) = windows.get_mut(&window.address()).filter(|shared| std::ptr::eq(shared.window.as_ptr(), Arc::as_ptr(&window))) {
+                shared.cards -= 1;
+                if shared.cards > 0 {
+                    return;
+                }
+                windows.remove(&window.address());
+            }
+        }
         while let Err(held) = Arc::try_unwrap(window) {
             drop(held.registration.lock());
             std::thread::yield_now();

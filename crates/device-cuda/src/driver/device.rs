@@ -4,8 +4,8 @@ use super::library;
 use super::table::Table;
 use crate::fault::{Call, CudaError, remedy};
 use core::ffi::c_char;
-use cumux_abi::{CUcomputemode, CUdevice, CUdevice_attribute, CUuuid};
-use cumux_device::DeviceError;
+use cumux_abi::{CUcomputemode, CUdevice, CUdevice_P2PAttribute as Way, CUdevice_attribute, CUuuid};
+use cumux_device::{DeviceError, Peer};
 
 /// Bytes of the buffer for a card's name.
 const NAME_BYTES: usize = 256;
@@ -101,6 +101,26 @@ impl DeviceHandle {
         // SAFETY: the call writes one number, a local.
         let read: Call<()> = CudaError::check(unsafe { (self.table.cuDeviceGetAttribute)(&raw mut value, attribute, self.device) });
         read.ok().map(|()| value)
+    }
+
+    /// Whether this card reaches the memory of card `other`, and how.
+    pub(crate) fn reach(&self, other: u32) -> Option<Peer> {
+        let other = DeviceHandle::get(self.table, other).ok()?;
+        let mut possible = 0;
+        // SAFETY: the call writes one integer, a local.
+        CudaError::check(unsafe { (self.table.cuDeviceCanAccessPeer)(&raw mut possible, self.device, other.device) }).ok()?;
+        let read = |attribute| {
+            let mut value = 0;
+            // SAFETY: the call writes one integer, a local.
+            let read = CudaError::check(unsafe { (self.table.cuDeviceGetP2PAttribute)(&raw mut value, attribute, self.device, other.device) });
+            read.map_or(0, |()| value)
+        };
+        (possible != 0).then(|| Peer {
+            uuid: other.uuid(),
+            rank: read(Way::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK),
+            atomics: read(Way::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED) != 0,
+            arrays: read(Way::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED) != 0,
+        })
     }
 
     /// The compute mode; the default one if the driver does not say.

@@ -21,11 +21,17 @@ pub(crate) fn share_dump() -> Option<OwnedFd> {
 
 impl DeviceHandle {
     /// Has the driver write a core dump when a kernel of this process faults, without the contents
-    /// of memory, and without ending the process. To be called before the context is made.
+    /// of memory, and without ending the process. To be called before the first context is made. It
+    /// holds for all cards of the process, and is done once.
     ///
     /// # Errors
     /// The driver's, above all where the environment has set these attributes.
     pub(crate) fn enable_dumps(&self) -> Call<()> {
+        static ENABLED: OnceLock<Call<()>> = OnceLock::new();
+        *ENABLED.get_or_init(|| self.enable_dumps_of_process())
+    }
+
+    fn enable_dumps_of_process(&self) -> Call<()> {
         let file = FILE.get_or_init(|| rustix::fs::memfd_create("cumux-dump", MemfdFlags::CLOEXEC).ok());
         let Some(file) = file else { return Err(CudaError::OUT_OF_MEMORY) };
         let enabled = true;

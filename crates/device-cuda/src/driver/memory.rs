@@ -82,6 +82,19 @@ impl Driver {
         allowed
     }
 
+    /// Lets this card reach memory that another card of the process has mapped, or not any more.
+    ///
+    /// # Errors
+    /// The driver's, for example because the cards are not linked.
+    pub(crate) fn set_peer_access(&self, address: CardAddress, bytes: u64, allowed: bool) -> Call<()> {
+        use t::CUmemAccess_flags as Access;
+        let flags = if allowed { Access::CU_MEM_ACCESS_FLAGS_PROT_READWRITE } else { Access::CU_MEM_ACCESS_FLAGS_PROT_NONE };
+        let access = t::CUmemAccessDesc { location: self.location(), flags };
+        // SAFETY: a card address that a card of this process has mapped, else the call fails; it
+        // reads one local.
+        CudaError::check(unsafe { (self.table()?.cuMemSetAccess)(address, bytes as usize, &raw const access, 1) })
+    }
+
     /// Undoes [`Driver::map`] for exactly these bytes.
     ///
     /// # Errors

@@ -29,6 +29,7 @@ macro_rules! table {
 
 table! {
     cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetName, cuDeviceGetUuid_v2, cuDeviceTotalMem_v2, cuDeviceGetAttribute,
+    cuDeviceCanAccessPeer, cuDeviceGetP2PAttribute,
     cuCoredumpSetAttributeGlobal,
     cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent, cuCtxGetLimit, cuCtxSetLimit,
     cuCtxGetStreamPriorityRange, cuGetErrorString,

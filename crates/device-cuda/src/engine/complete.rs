@@ -12,7 +12,7 @@ impl Engine {
         self.streams.tracker.retire(self.streams.clock.now(), &mut over);
         let progress = !over.is_empty();
         // Looked at after the fences: what was reached before the announcement is nobody's fault.
-        if progress && self.context_works() && is_fault_announced() {
+        if progress && self.context_works() && is_fault_announced() && self.shared.spared.get().is_none() {
             self.begin_inquiry(over);
             return true;
         }

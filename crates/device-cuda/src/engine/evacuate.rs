@@ -4,7 +4,7 @@
 //! flight, or the time is over, the thread that asked hears which of their work is in doubt. What
 //! was not begun stays in the queues and is never reported: the clients' next executor does it.
 
-use super::state::{Engine, Evacuation};
+use super::state::{ContextState, Engine, Evacuation};
 use crate::track::Reporting;
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, InDoubt};
@@ -32,7 +32,9 @@ impl Engine {
         let tracker = &self.streams.tracker;
         let leaving = tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due && !evacuation.staying.contains(&flight.client));
         let in_doubt: Vec<InDoubt> = leaving.map(|(_, flight)| InDoubt { client: flight.client, stream: flight.stream, token: flight.token }).collect();
-        if (in_doubt.is_empty() || Instant::now() >= evacuation.until)
+        // Nothing completes any more in a broken context.
+        let is_broken = matches!(self.context, ContextState::Broken);
+        if (in_doubt.is_empty() || is_broken || Instant::now() >= evacuation.until)
             && let Some(done) = evacuation.done.take()
         {
             // The send fails if the thread has stopped waiting.

@@ -7,10 +7,16 @@
 //! The engine makes no calls of the driver meanwhile, because they may wait until the fault is
 //! handled. The exception: once the dump is written and nothing has been completed for a while, it
 //! asks whether anything still runs.
+//!
+//! A process may have several cards, and the announcement does not say whose fault it is
+//! ([`crate::fault::whose`]). The others are *spared*: their work goes on to its end and is
+//! reported, and nothing more is begun, because all clients go on in another process. That holds
+//! also where the driver reports errors for their contexts (measured: driver 580 does). Ending the
+//! process while their kernels run would stop everybody until those have ended.
 
-use super::state::{ContextState, Engine, Inquiry};
+use super::state::{ContextState, Engine, Evacuation, Inquiry};
 use crate::driver::share_dump;
-use crate::fault::{CudaError, DumpState, FlyingKernel, Rule, STILL_MS, Verdict, accusation, decide};
+use crate::fault::{CudaError, Dump, DumpState, FlyingKernel, Rule, STILL_MS, Verdict, Whose, accusation, decide, whose};
 use crate::track::{Flight, Reporting};
 use cumux_device::{Channel, ClientId, Fault, InDoubt, Outcome, Report};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +24,9 @@ use std::time::{Duration, Instant};
 
 /// How long nothing has been completed before the driver is asked whether anything runs.
 const QUIET_BEFORE_ASKING: Duration = Duration::from_millis(200);
+/// How many times as long as after a fault of its own a spared card waits for its work, if the
+/// driver reports errors for its context, too: its kernels run on all the same.
+pub(super) const SPARED_WAITS: u32 = 12;
 /// How long the core dump is waited for where the streams tell who the culprit is.
 const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
 
@@ -100,27 +109,62 @@ impl Engine {
             DumpState::Pending => None,
         };
         let is_dump_pending = matches!(self.shared.watch.dump(), DumpState::Pending);
-        let verdict = decide(&inquiry.flying, inquiry.known.as_deref(), dump.as_deref(), self.shared.watch.has_assertions());
-        // Without the dump, all clients that cannot be told apart would get the error. With
-        // hundreds of megabytes of code on the card, writing it takes 0.1 s and more.
-        if is_dump_pending && !verdict.is_certain() && waited < self.shared.fault_wait {
-            return progress;
-        }
+        let is_late = waited >= self.shared.fault_wait;
         // The driver reports the error when nothing runs any more. Nothing that has no mark by then
         // ever gets one.
-        let is_over = inquiry.may_ask_driver(!is_dump_pending) && self.shared.driver.is_idle(self.helper_stream).is_err();
+        let answer = inquiry.may_ask_driver(!is_dump_pending).then(|| self.shared.driver.is_idle(self.helper_stream));
+        let is_over = matches!(answer, Some(Err(_)));
         if is_over {
             // What has completed while the driver was asked.
             let mut last = Vec::new();
             self.streams.tracker.retire(self.streams.clock.now(), &mut last);
             inquiry.completed.append(&mut last);
         }
+        let membership = &self.shared.membership;
+        let whose = match dump.as_deref() {
+            _ if membership.is_alone() => Whose::Ours,
+            _ if membership.is_fault_anothers() => Whose::Anothers,
+            _ if is_over => Whose::Ours,
+            // Nothing runs here, and the context works.
+            Some(_) if answer == Some(Ok(true)) && !self.streams.tracker.is_busy() => Whose::Anothers,
+            Some(dump) => whose(dump, inquiry.known.as_deref()),
+            None => Whose::Unknown,
+        };
+        let verdict = match whose {
+            Whose::Anothers if waited < self.shared.fault_wait * SPARED_WAITS => {
+                self.spare();
+                return true;
+            }
+            Whose::Anothers => Verdict::of_another_card(dump.as_deref().map(Dump::error)),
+            Whose::Unknown if !is_late => return progress,
+            Whose::Ours | Whose::Unknown => {
+                membership.claim_fault();
+                decide(&inquiry.flying, inquiry.known.as_deref(), dump.as_deref(), self.shared.watch.has_assertions())
+            }
+        };
+        // Without the dump, all clients that cannot be told apart would get the error. With
+        // hundreds of megabytes of code on the card, writing it takes 0.1 s and more.
+        if is_dump_pending && !verdict.is_certain() && !is_late {
+            return progress;
+        }
         let waits_for = |flight: &Flight| flight.reporting == Reporting::Due && !(verdict.is_certain() && verdict.suspects.contains_key(&flight.client));
-        if !is_over && waited < self.shared.fault_wait && self.streams.tracker.flights().any(|(_, flight)| waits_for(flight)) {
+        if !is_over && !is_late && self.streams.tracker.flights().any(|(_, flight)| waits_for(flight)) {
             return progress;
         }
         self.conclude(&verdict, dump.as_deref().and_then(|dump| dump.describe_place()));
         true
+    }
+
+    /// The fault is another card's: the work of this one goes on to its end and is reported as
+    /// ever. Nothing more is begun here, because the process ends.
+    fn spare(&mut self) {
+        let ContextState::Faulted(inquiry) = std::mem::replace(&mut self.context, ContextState::Working) else { return };
+        tracing::info!(waited_ms = inquiry.begun.elapsed().as_millis() as u64, "the fault is another card's: what runs on this one goes on to its end");
+        let _ = self.shared.spared.set(());
+        // Whoever asks then says who is to stay.
+        self.evacuation.get_or_insert_with(|| Evacuation { staying: BTreeSet::new(), until: Instant::now(), done: None });
+        // The next poll reports them.
+        self.over = inquiry.completed;
     }
 
     /// Reports everything by the verdict. A successor does what was not begun.
@@ -163,7 +207,8 @@ impl Engine {
                 self.shared.sink.faulted(*client, &fault);
             }
         }
-        if matches!(self.shared.watch.dump(), DumpState::Read(_))
+        if verdict.rule != Rule::AnotherCard
+            && matches!(self.shared.watch.dump(), DumpState::Read(_))
             && let Some(dump) = share_dump()
         {
             self.shared.sink.dumped(&verdict.suspects.keys().copied().collect::<Vec<_>>(), dump);

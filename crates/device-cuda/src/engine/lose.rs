@@ -1,5 +1,6 @@
 //! The loss of the context, on the engine's side.
 
+use super::inquiry::SPARED_WAITS;
 use super::state::{ContextState, Engine};
 use crate::driver::is_fault_announced;
 use crate::fault::{Blame, CudaError, Suspects, accusation};
@@ -10,6 +11,12 @@ impl Engine {
     /// engine submits nothing more.
     pub(super) fn declare_lost(&mut self, error: CudaError) {
         if !self.context_works() {
+            return;
+        }
+        let is_spared = self.shared.spared.get().is_some();
+        if is_spared && self.shared.watch.begun().is_some_and(|begun| begun.elapsed() < self.shared.fault_wait * SPARED_WAITS) {
+            // The fault was another card's. What runs here goes on, and the fences tell when it has
+            // ended.
             return;
         }
         if is_fault_announced() {

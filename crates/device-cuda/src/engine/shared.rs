@@ -3,14 +3,14 @@
 use super::message::{Mailboxes, Message};
 use crate::counters::Counters;
 use crate::driver::{Driver, Function};
-use crate::fault::{CudaError, Loss, Watch};
+use crate::fault::{CudaError, Loss, Membership, Watch};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::track::Printing;
 use cumux_device::{Begun, InDoubt, Sink};
 use cumux_wire::limits::LaunchLimits;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The state that a card shares with its engines.
@@ -41,6 +41,10 @@ pub(crate) struct Shared {
     pub loss: Loss,
     /// What the driver has announced of a fault.
     pub watch: Arc<Watch>,
+    /// The card among those of the process.
+    pub membership: Membership,
+    /// Set when the announced fault has turned out to be another card's.
+    pub spared: OnceLock<()>,
     /// How long the work of others is waited for after a fault.
     pub fault_wait: Duration,
     /// Nanoseconds without progress after which an engine queries a driver stream.

@@ -79,7 +79,8 @@ pub(crate) struct Engine {
     pub(super) evacuation: Option<Evacuation>,
     /// A driver stream for the helper threads, to make chains and to fetch text.
     pub(super) helper_stream: Stream,
-    /// The flights that a poll has found complete. Empty between polls.
+    /// The flights that a poll has found complete. Empty between polls, but for those that were
+    /// held back because of another card's fault.
     pub(super) over: Vec<(Flight, u64)>,
     /// The reports to send at the end of the round. Empty between rounds.
     pub(super) reports: Vec<Report>,

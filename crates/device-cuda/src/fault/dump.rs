@@ -88,6 +88,14 @@ pub(crate) struct Dump {
     code: Vec<Code>,
 }
 
+#[cfg(test)]
+impl Dump {
+    /// A dump without code.
+    pub(super) fn of(exceptions: Vec<Exception>, resident: Vec<u64>) -> Dump {
+        Dump { exceptions, resident, source: None, code: Vec::new() }
+    }
+}
+
 fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_le_bytes(*word))
 }

@@ -6,6 +6,7 @@
 //! loss ─▶ verdict ─▶ dump ─▶ code
 //!   │        └─────▶ blame
 //! watch ─▶ message, dump             remedy ─▶ code
+//! whose ─▶ verdict, dump
 //! ```
 
 mod blame;
@@ -16,10 +17,13 @@ mod message;
 pub(crate) mod remedy;
 mod verdict;
 mod watch;
+mod whose;
 
 pub(crate) use blame::{Blame, Suspects, accusation};
 pub(crate) use code::{Call, CudaError};
+pub(crate) use dump::{Dump, DumpError};
 pub(crate) use loss::Loss;
 pub(crate) use message::{announces_fault, read_line};
 pub(crate) use verdict::{FlyingKernel, KnownKernel, Launchers, Rule, STILL_MS, Verdict, decide};
 pub(crate) use watch::{DumpState, Notice, Watch};
+pub(crate) use whose::{Membership, Whose, whose};

@@ -78,6 +78,8 @@ pub(crate) enum Rule {
     Unfinished,
     /// Several clients can have caused the fault, and nothing tells them apart.
     CannotTell,
+    /// The fault was another card's, and the driver has broken this card's context, too.
+    AnotherCard,
 }
 
 impl Rule {
@@ -90,6 +92,7 @@ impl Rule {
             Rule::Stillness => "its stream alone stood still before the fault was reported",
             Rule::Unfinished => "all other clients' work was completed",
             Rule::CannotTell => "the card does not say whose kernel it was",
+            Rule::AnotherCard => "it was a kernel on another card",
         }
     }
 }
@@ -106,12 +109,17 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// The verdict of a card whose context was broken by another card's fault.
+    pub(crate) fn of_another_card(error: Option<CudaError>) -> Verdict {
+        Verdict { suspects: Suspects::default(), rule: Rule::AnotherCard, error }
+    }
+
     /// True if all others are innocent: there is exactly one suspect, or the culprit is none of the
     /// clients that have kernels in flight.
     pub(crate) fn is_certain(&self) -> bool {
         match self.rule {
             Rule::CannotTell => false,
-            Rule::CodeOfThePast => true,
+            Rule::CodeOfThePast | Rule::AnotherCard => true,
             Rule::Code | Rule::CodeAndStillness | Rule::Stillness | Rule::Unfinished => self.suspects.len() == 1,
         }
     }

@@ -82,8 +82,8 @@ impl Watch {
     }
 
     /// Keeps what the core dump says.
-    pub(crate) fn set_dump(&self, dump: Result<Dump, DumpError>) {
-        self.seen.lock().dump = Some(dump.map(Arc::new));
+    pub(crate) fn set_dump(&self, dump: Result<Arc<Dump>, DumpError>) {
+        self.seen.lock().dump = Some(dump);
     }
 
     /// What is known of the core dump.
@@ -120,7 +120,7 @@ mod tests {
         watch.note(DriverMessage::Assertion("a.cu:1: failed.".into()));
         assert_eq!((watch.has_assertions(), watch.take_assertions().len(), watch.has_assertions()), (true, 1, false));
         assert_eq!(watch.note(DriverMessage::DumpWritten), Notice::ReadDump);
-        watch.set_dump(super::super::dump::read(b"nonsense"));
+        watch.set_dump(super::super::dump::read(b"nonsense").map(Arc::new));
         assert!(matches!(watch.dump(), DumpState::Unreadable));
         assert_eq!(watch.note(DriverMessage::Other("x".into())), Notice::Log("x".into()));
     }

@@ -1,9 +1,11 @@
 //! The clients of a software GPU.
 
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use cumux_abi::CUlimit;
-use cumux_device::{ClientId, ClientSpec, Clients, DeviceError, Fault};
+use cumux_device::{Begun, ClientId, ClientSpec, Clients, DeviceError, Fault};
 
 use super::SoftwareGpu;
 use crate::progress::ProgressLog;
@@ -51,6 +53,12 @@ impl Clients for SoftwareGpu {
     fn stop_client(&self, client: ClientId, fault: Fault) {
         let mut scheduler = self.card.scheduler.lock();
         self.card.end_client(&mut scheduler, client, ClientEnd::Fault(fault));
+    }
+
+    fn leave(&self, staying: &BTreeSet<ClientId>, patience: Duration) -> Begun {
+        let mut scheduler = self.card.scheduler.lock();
+        // A card that is lost tells the sink of all work that was begun.
+        Begun::Only(self.card.wait_for_leaving(&mut scheduler, staying, patience).unwrap_or_default())
     }
 
     fn set_limit(&self, client: ClientId, limit: CUlimit, value: u64) -> Result<(), DeviceError> {

@@ -46,7 +46,29 @@ impl Memory for SoftwareGpu {
 
     fn map(&self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.card.require_working()?;
-        self.card.maps.write().map(address, extent, offset, bytes)
+        let mut expected = self.expected.lock();
+        let mut maps = self.card.maps.write();
+        expected.forget(&mut maps, |start, length| start < address.saturating_add(bytes) && address < start + length);
+        maps.map(address, extent, offset, bytes)
+    }
+
+    fn maps_ahead(&self) -> bool {
+        true
+    }
+
+    fn expect_extent(&self, name: u64, address: u64, extent: BorrowedFd<'_>, bytes: u64) -> Result<bool, DeviceError> {
+        self.card.require_working()?;
+        let mut expected = self.expected.lock();
+        let mut maps = self.card.maps.write();
+        Ok(expected.knows(name, address, bytes) || expected.map(&mut maps, name, address, extent, bytes))
+    }
+
+    fn adopt_extent(&self, name: u64, address: u64, bytes: u64) -> bool {
+        self.expected.lock().take(name, address, bytes)
+    }
+
+    fn forget_expected(&self, is_forgotten: &dyn Fn(u64) -> bool) {
+        self.expected.lock().forget(&mut self.card.maps.write(), |address, _| is_forgotten(address));
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -57,6 +79,15 @@ impl Memory for SoftwareGpu {
             return Err(DeviceError::Invalid(format!("client {client} may still touch the {bytes} bytes at {address:#x}; revoke its allocations first")));
         }
         maps.unmap(address, bytes)
+    }
+
+    fn map_peer(&self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.card.require_working()?;
+        self.card.maps.write().map_of_another(address, extent, offset, bytes)
+    }
+
+    fn unmap_peer(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.card.maps.write().unmap(address, bytes)
     }
 
     fn use_window(&self, _: ClientId, _: u64, _: u64) -> Result<(), DeviceError> {

@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use cumux_device::{ClientId, Device, DeviceFacts, ImageHash};
+use cumux_device::{ClientId, Device, DeviceFacts, ImageHash, Peer};
 use parking_lot::Mutex;
 
 use crate::memory::client::ClientMemory;
+use crate::memory::expected::ExpectedExtents;
 use crate::ordinals::Ordinal;
 use crate::program::Program;
 use crate::schedule::{DevicePhase, SoftwareCard};
@@ -28,6 +29,8 @@ pub struct SoftwareGpu {
     workers: Vec<JoinHandle<()>>,
     /// Programs that were compiled before their clients came, by their numbers. Locked alone.
     preloaded: Mutex<Preloaded>,
+    /// Taken before the mappings.
+    expected: Mutex<ExpectedExtents>,
 }
 
 /// Programs by number. No number is used again: who has one may drop it late.
@@ -65,7 +68,7 @@ impl Drop for SoftwareGpu {
 
 impl SoftwareGpu {
     pub(crate) fn new(card: Arc<SoftwareCard>, ordinal: Ordinal) -> Self {
-        SoftwareGpu { card, _ordinal: ordinal, workers: Vec::new(), preloaded: Mutex::default() }
+        SoftwareGpu { card, _ordinal: ordinal, workers: Vec::new(), preloaded: Mutex::default(), expected: Mutex::default() }
     }
 
     /// Notes a worker thread, which ends when the device is dropped.
@@ -81,5 +84,10 @@ impl SoftwareGpu {
 impl Device for SoftwareGpu {
     fn facts(&self) -> &DeviceFacts {
         &self.card.facts
+    }
+
+    /// All software GPUs of a process are memory of the same machine.
+    fn reach(&self, other: &DeviceFacts) -> Option<Peer> {
+        other.id.starts_with("sim:").then_some(Peer { uuid: other.uuid, rank: 0, atomics: true, arrays: true })
     }
 }

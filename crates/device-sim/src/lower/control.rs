@@ -111,6 +111,23 @@ fn starts_kernels(name: &str) -> bool {
     name.contains("cuda") && ["LaunchDevice", "GetParameterBuffer"].iter().any(|part| name.contains(part))
 }
 
+/// With which a kernel says how a graph goes on.
+const SETS_CONDITION: &str = "cudaGraphSetConditional";
+
+/// A call of [`SETS_CONDITION`], whose arguments lie in the frame: the handle of a condition is the
+/// address of its value.
+fn set_condition(lowerer: &mut Lowerer<'_>, frame: u32, params: &[u32]) -> Lowered {
+    let &[handle, value] = params else { return reject("cudaGraphSetConditional has two parameters") };
+    let (address, written) = (lowerer.new_temporary64(), lowerer.new_temporary32());
+    lowerer.emit(Op::Load(frame_access(address, true, T::U64, frame + handle)));
+    lowerer.emit(Op::Load(frame_access(written, false, T::U32, frame + value)));
+    let mut data = [NO_SLOT; 8];
+    data[0] = written;
+    let (space, base) = (Space::Global, Base::Wide(address));
+    lowerer.emit(Op::Store(Box::new(MemoryOp { space, base, offset: 0, bytes: 4, count: 1, data, wide: false, sign: 0, order: Order::Weak })));
+    Ok(())
+}
+
 /// The function that the device provides under a name.
 fn intrinsic(name: &str) -> Option<IntrinsicKind> {
     Some(match name {
@@ -148,6 +165,9 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
             } else {
                 if starts_kernels(&function.name) {
                     return Err(Trouble::Named(format!("{}: kernels that start kernels (dynamic parallelism)", function.name)));
+                }
+                if &*function.name == SETS_CONDITION {
+                    return set_condition(lowerer, frame, &params);
                 }
                 let Some(kind) = intrinsic(&function.name) else {
                     return Err(Trouble::Named(format!("a call of {}, which is in another module: device code is not linked (nvcc -rdc=true)", function.name)));

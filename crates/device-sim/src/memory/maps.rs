@@ -33,9 +33,9 @@ struct MappedPart {
     extent: Option<Identity>,
 }
 
-/// Windows that some card of this process has mapped, by address. The cards of one client share its
-/// window.
-static WINDOWS: Mutex<BTreeMap<u64, (Identity, Weak<Mapping>)>> = Mutex::new(BTreeMap::new());
+/// What cards of this process have mapped, by address: windows, which the cards of one client
+/// share, and extents, which a card may share with others.
+static SHARED: Mutex<BTreeMap<u64, (Identity, Weak<Mapping>)>> = Mutex::new(BTreeMap::new());
 
 /// The card's memory, as this process has mapped it.
 #[derive(Debug)]
@@ -111,6 +111,9 @@ impl Mappings {
         }
         let (identity, size) = files::check(extent, offset, bytes)?;
         self.insert(address, extent, offset, bytes, Some(identity))?;
+        if let Some(mapped) = self.mapped.get(&address) {
+            SHARED.lock().insert(address, (identity, Arc::downgrade(&mapped.mapping)));
+        }
         let counted = self.extents.entry(identity).or_insert_with(|| {
             self.used += size;
             self.machine.inherit(size, files::resident(extent));
@@ -120,13 +123,32 @@ impl Mappings {
         Ok(())
     }
 
+    /// Maps a part of another card's extent. It counts against that card's memory alone.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub(crate) fn map_of_another(&mut self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        if bytes == 0 || [address, offset, bytes].iter().any(|value| !value.is_multiple_of(GRANULE)) {
+            return Err(DeviceError::Invalid(format!("mapping {bytes} bytes from {offset} at {address:#x}: all must be multiples of {GRANULE}")));
+        }
+        let (identity, _) = files::check(extent, offset, bytes)?;
+        let known = SHARED.lock().get(&address).filter(|(file, _)| *file == identity).and_then(|(_, mapping)| mapping.upgrade());
+        match known.filter(|mapping| mapping.bytes() == bytes && !self.mapped.contains_key(&address)) {
+            Some(mapping) => {
+                self.mapped.insert(address, MappedPart { mapping, extent: None });
+                Ok(())
+            }
+            None => Err(DeviceError::Invalid(format!("no other card has the {bytes} bytes at {address:#x} of this extent"))),
+        }
+    }
+
     /// Maps a client's window at its address. Cards of one process share the mapping.
     ///
     /// # Errors
     /// As [`map`](Self::map).
     pub(crate) fn map_window(&mut self, address: u64, window: BorrowedFd<'_>, bytes: u64) -> Result<(), DeviceError> {
         let (identity, _) = files::check(window, 0, bytes)?;
-        let mut windows = WINDOWS.lock();
+        let mut windows = SHARED.lock();
         windows.retain(|_, (_, mapping)| mapping.strong_count() > 0);
         let known = windows.get(&address).filter(|(file, _)| *file == identity).and_then(|(_, mapping)| mapping.upgrade());
         match known.filter(|mapping| mapping.bytes() == bytes && !self.mapped.contains_key(&address)) {
@@ -256,6 +278,27 @@ mod tests {
         second.for_each_mapping(at, 8, |mapping, offset, _| assert!(mapping.write(offset, &[1; 8]))).unwrap();
         second.unmap(at, GRANULE).unwrap();
         maps(GRANULE).map_window(at, other.as_fd(), GRANULE).unwrap();
+    }
+
+    #[test]
+    fn memory_of_another_card_is_seen_and_counts_there_alone() {
+        let (mut owner, mut other) = (maps(2 * GRANULE), maps(2 * GRANULE));
+        let file = owner.create(2 * GRANULE).unwrap();
+        let at = BASE + 0x5000_0000;
+        owner.map(at, file.as_fd(), 0, 2 * GRANULE).unwrap();
+        assert!(other.map_of_another(at + GRANULE, file.as_fd(), 0, GRANULE).is_err(), "as it is mapped there, or not at all");
+        other.map_of_another(at, file.as_fd(), 0, 2 * GRANULE).unwrap();
+        owner.for_each_mapping(at + 5, 1, |mapping, offset, _| assert!(mapping.write(offset, &[7]))).unwrap();
+        let mut seen = [0];
+        other
+            .for_each_mapping(at + 5, 1, |mapping, offset, _| {
+                mapping.read(offset, &mut seen);
+            })
+            .unwrap();
+        assert_eq!(seen, [7]);
+        assert!(other.create(2 * GRANULE).is_ok() && owner.create(GRANULE).is_err());
+        other.unmap(at, 2 * GRANULE).unwrap();
+        owner.unmap(at, 2 * GRANULE).unwrap();
     }
 
     #[test]

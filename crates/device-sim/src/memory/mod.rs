@@ -11,6 +11,7 @@
 //!   memory cannot raise SIGBUS.
 
 pub(crate) mod client;
+pub(crate) mod expected;
 pub(crate) mod heap;
 pub(crate) mod machine;
 pub(crate) mod maps;

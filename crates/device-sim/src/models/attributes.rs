@@ -197,11 +197,6 @@ pub(super) const DEPARTURES: &[Departure] = &[
         "the first version of stream memory operations is gone, as on driver 580",
     ),
     lacks(A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH, "a cooperative launch stays on one device"),
-    lacks_all(
-        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED,
-        "memory handles cannot be exported to other processes",
-    ),
     lacks(A::CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, "no compressible memory"),
     lacks_all(
         A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE,
@@ -213,11 +208,15 @@ pub(super) const DEPARTURES: &[Departure] = &[
     lacks(A::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, "registered host memory is always writable by kernels"),
     lacks(A::CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED, "no external semaphores"),
     lacks_all(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, "no GPUDirect RDMA"),
-    lacks(A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, "memory pools cannot be exported to other processes"),
+    Departure {
+        first: A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+        last: A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+        value: 1,
+        why: "pools are exported to other processes as file descriptors only",
+    },
     lacks(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, "no thread block clusters"),
     lacks(A::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, "no arrays with deferred mapping"),
     lacks(A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, "no dma-buf export"),
-    lacks(A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, "no events shared between processes"),
     Departure {
         first: A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT,
         last: A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT,

@@ -238,8 +238,11 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
         needs_cores: true,
         runs_ptx_alone: true,
         has_textures: true,
+        sets_conditions: true,
         exclusive: (mode == Some(ComputeMode::ExclusiveProcess))
             .then(|| format!("{named} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; --device {named} lets a standby be kept ready")),
+        unavailable: None,
+        peers: Vec::new(),
     };
     let capabilities = if breaks { as_a_real_card(capabilities) } else { capabilities };
     Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes, capabilities })
@@ -445,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_card_that_breaks_is_the_same_card_with_a_real_cards_capabilities() {
-        let real = Capabilities { pins_windows: true, runs_ptx_alone: true, has_textures: true, ..Capabilities::default() };
+        let real = Capabilities { pins_windows: true, runs_ptx_alone: true, has_textures: true, sets_conditions: true, ..Capabilities::default() };
         for id in names().map(str::to_owned).chain(localities("sim:b300")) {
             let (plain, card) = (facts(&id, 1).unwrap(), facts(&format!("{id}:card"), 1).unwrap());
             assert!(breaks(&card.id) && !breaks(&plain.id) && kind(&card.id) == id, "{id}");

@@ -39,6 +39,49 @@ pub fn a_full_card_says_so(open: Opener) {
     device.create_extent(most).expect("the whole card, now that the extent is gone");
 }
 
+pub fn what_is_mapped_ahead_is_adopted_or_gives_way(open: Opener) {
+    let first = Setup::new(open);
+    let granule = first.device.granule();
+    let [extent, other] = [(); 2].map(|()| first.device.create_extent(granule).expect("an extent"));
+    let at = first.addresses(2 * granule);
+    for (extent, content) in [(&extent, 1), (&other, 2)] {
+        first.device.map(at, extent.as_fd(), 0, granule).expect("mapped");
+        first.device.write(at, &[content; 64]).expect("written");
+        first.device.unmap(at, granule).expect("unmapped");
+    }
+    drop(first);
+    let second = Setup::new(open);
+    let device = &second.device;
+    if !device.maps_ahead() {
+        assert!(!device.expect_extent(7, at, extent.as_fd(), granule).expect("asked") && !device.adopt_extent(7, at, granule));
+        return;
+    }
+    let first_byte = || {
+        let mut bytes = [0; 64];
+        device.read(at, &mut bytes).expect("read");
+        bytes[0]
+    };
+    assert!(device.expect_extent(7, at, extent.as_fd(), granule).expect("mapped ahead"));
+    assert!(device.expect_extent(7, at, extent.as_fd(), granule).expect("it is"), "twice is once");
+    assert!(!device.adopt_extent(8, at, granule) && !device.adopt_extent(7, at, 2 * granule), "that is another extent");
+    assert!(device.adopt_extent(7, at, granule) && !device.adopt_extent(7, at, granule), "once");
+    assert_eq!(first_byte(), 1);
+    assert!(!device.expect_extent(8, at, other.as_fd(), granule).expect("asked"), "what is mapped does not give way");
+    device.forget_expected(&|_| true);
+    assert_eq!(first_byte(), 1, "what was adopted is not forgotten");
+    device.unmap(at, granule).expect("as if it had been mapped");
+    // Its client has freed it, and has another one there: what was mapped ahead gives way.
+    assert!(device.expect_extent(7, at, extent.as_fd(), granule).expect("mapped ahead"));
+    assert!(device.expect_extent(8, at, other.as_fd(), granule).expect("instead of the first"));
+    assert!(!device.adopt_extent(7, at, granule));
+    device.map(at, other.as_fd(), 0, granule).expect("instead of what was mapped ahead");
+    assert_eq!(first_byte(), 2);
+    device.unmap(at, granule).expect("unmapped");
+    assert!(device.expect_extent(7, at, extent.as_fd(), granule).expect("mapped ahead"));
+    device.forget_expected(&|address| address == at);
+    assert!(!device.adopt_extent(7, at, granule) && device.unmap(at, granule).is_err(), "nothing is left of it");
+}
+
 pub fn extents_begin_zeroed_and_outlive_the_device(open: Opener) {
     let address;
     let extent = {

@@ -73,6 +73,7 @@ macro_rules! conformance_tests {
             granules_are_enforced
             a_full_card_says_so
             extents_begin_zeroed_and_outlive_the_device
+            what_is_mapped_ahead_is_adopted_or_gives_way
             mappings_exclude_each_other
             revoking_waits_for_running_blocks
             reads_and_writes_outside_streams

@@ -50,6 +50,12 @@ impl Session {
         if let Some((header, a)) = reply {
             self.answer(header, &a);
         }
+        self.note_memory(inner);
+    }
+
+    /// Writes down how much memory the client is charged for: others may have given it back, or
+    /// left theirs to it.
+    pub(crate) fn note_memory(&self, inner: &mut Inner) {
         let used = self.shared.charged(self.config.id);
         if let Some(recorder) = self.shared.recorder.as_ref().filter(|_| used != inner.status.memory) {
             let at = now_ns();

@@ -1,6 +1,6 @@
 //! The calls for contexts: `cuCtx…` and `cuDevicePrimaryCtx…`.
 
-use super::{Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, STACK, current, destroy, find, named, own_share, primary, set_top, top};
+use super::{Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, STACK, current, destroy, find, named, own_share, primary, require_available, set_top, top};
 use crate::connection::Connection;
 use crate::ffi::{Try, error, get, put, put_if};
 use crate::log::unsupported;
@@ -26,6 +26,7 @@ const API_VERSION: c_uint = 3020;
 
 pub unsafe fn cuDevicePrimaryCtxRetain(out: *mut CUcontext, device: CUdevice) -> Try {
     let session = process::enter()?;
+    require_available(session, device)?;
     let context = primary(session, device)?;
     put!(out, context.as_c());
     let mut life = lock(&context.life);
@@ -108,7 +109,7 @@ fn affinity(session: &Connection, params: *const CUexecAffinityParam, count: c_i
 
 fn create(out: *mut CUcontext, flags: c_uint, device: CUdevice, params: *const CUexecAffinityParam, count: c_int) -> Try {
     let session = process::enter()?;
-    device::named(session, device)?;
+    require_available(session, device)?;
     if out.is_null() || flags & !KNOWN_FLAGS != 0 {
         return Err(error::INVALID_VALUE);
     }

@@ -16,11 +16,12 @@ use crate::connection::Connection;
 use crate::connection::pipe::Role;
 use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
+use crate::log::because;
 use crate::stream::{Home, STREAMS, Stream};
 use crate::sync::lock;
 use crate::{default_stream, device, process};
 use core::ffi::{c_int, c_uint};
-use cumux_abi::{CUcontext, CUdevice, CUfunc_cache, CUstream};
+use cumux_abi::{CUcontext, CUdevice, CUfunc_cache, CUresult, CUstream};
 use cumux_wire::record::Op;
 use cumux_wire::share::Share;
 use std::cell::RefCell;
@@ -246,6 +247,17 @@ pub(crate) fn find_by_id(id: u64) -> Option<Arc<Context>> {
 /// Waits for all work of the context with this id; nothing to wait for where it has ended.
 pub(crate) fn drain_by_id(session: &Connection, id: u64) -> Try {
     find_by_id(id).map_or(Ok(()), |context| session.drain(context.group))
+}
+
+/// Refuses a context on a device that nobody can use at the moment.
+///
+/// # Errors
+/// DEVICE_UNAVAILABLE, and why.
+pub(super) fn require_available(session: &Connection, device: CUdevice) -> Try {
+    match &device::named(session, device)?.facts.capabilities.unavailable {
+        Some(why) => Err(because(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE, why.clone())),
+        None => Ok(()),
+    }
 }
 
 /// The primary context of a device: one object for the life of the process, whether it is active or

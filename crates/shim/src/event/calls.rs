@@ -1,16 +1,16 @@
 //! The `cuEvent…` calls, and what streams and contexts do with events.
 
-use super::{CELLS, EVENTS, Event, Recorded, hold_timeline, named, record_in};
+use super::shared::refuse;
+use super::{CELLS, Cell, EVENTS, Event, Recorded, hold_timeline, make, named, record_in};
 use crate::connection::Connection;
 use crate::context::{self, Context};
 use crate::ffi::{Try, error, put};
-use crate::log::unsupported;
 use crate::stream::{STREAMS, Stream};
 use crate::sync::lock;
 use crate::{capture, process};
 use core::ffi::c_uint;
 use cumux_abi::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const DISABLE_TIMING: c_uint = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
 const INTERPROCESS: c_uint = CUevent_flags::CU_EVENT_INTERPROCESS.0;
@@ -21,18 +21,14 @@ const EXTERNAL: c_uint = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
 const KNOWN_FLAGS: c_uint = CUevent_flags::CU_EVENT_BLOCKING_SYNC.0 | DISABLE_TIMING | INTERPROCESS;
 
 pub unsafe fn cuEventCreate(out: *mut CUevent, flags: c_uint) -> Try {
-    process::enter()?;
+    let session = process::enter()?;
     let context = context::current()?;
     if out.is_null() || flags & !KNOWN_FLAGS != 0 || (flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0) {
         return Err(error::INVALID_VALUE);
     }
-    if flags & INTERPROCESS != 0 {
-        return Err(unsupported("events for other processes (CU_EVENT_INTERPROCESS)"));
-    }
     let cell = if flags & DISABLE_TIMING == 0 { Some(lock(&CELLS).take_cell().ok_or(error::OUT_OF_MEMORY)?) } else { None };
-    let make = |handle| Arc::new(Event { handle, context: context.id, cell, recorded: Mutex::default(), captured: Mutex::default() });
-    let (handle, _) = EVENTS.insert(make).ok_or(error::OUT_OF_MEMORY)?;
-    put!(out, core::ptr::without_provenance_mut(handle as usize));
+    let shared = if flags & INTERPROCESS != 0 { Some(Cell::new(session, context.device)?) } else { None };
+    put!(out, make(&EVENTS, context.id, cell, shared).ok_or(error::OUT_OF_MEMORY)?);
     Ok(())
 }
 
@@ -48,6 +44,9 @@ pub(crate) fn record(session: &Connection, event: &Event, stream: &Stream, exter
     if stream.context != event.context {
         return Err(error::INVALID_HANDLE);
     }
+    if capture::is_capturing(stream) {
+        refuse(event, "an event for other processes in a capture")?;
+    }
     if capture::capture_record(event, stream, external)? {
         return Ok(());
     }
@@ -61,6 +60,7 @@ pub(crate) fn record_context(session: &Connection, context: &Context, event: CUe
     if event.context != context.id {
         return Err(error::INVALID_HANDLE);
     }
+    refuse(&event, "a context's work recorded in an event for other processes")?;
     let points = session.points(context.group);
     *lock(&event.recorded) = Recorded::Many(points);
     Ok(())
@@ -68,6 +68,9 @@ pub(crate) fn record_context(session: &Connection, context: &Context, event: CUe
 
 /// Makes a stream wait for an event; one that was never recorded counts as reached.
 pub(crate) fn hold(session: &Connection, target: &Arc<Stream>, event: &Event, external: bool) -> Try {
+    if capture::is_capturing(target) {
+        refuse(event, "an event for other processes in a capture")?;
+    }
     if capture::capture_hold(event, target, external)? { Ok(()) } else { hold_timeline(session, target.timeline, event) }
 }
 
@@ -110,7 +113,10 @@ pub unsafe fn cuEventSynchronize(event: CUevent) -> Try {
         return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
     }
     let from = session.recording.time();
-    session.wait(|| event.is_done(session))?;
+    match event.shared {
+        Some(cell) => cell.wait(session)?,
+        None => session.wait(|| event.is_done(session))?,
+    }
     session.recording.waited(from, || event.stream_index());
     session.flush_text();
     session.health()

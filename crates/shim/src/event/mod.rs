@@ -2,8 +2,10 @@
 //! one with timing is a record that writes the time into a cell of the page.
 
 mod calls;
+mod shared;
 
 pub use calls::*;
+pub(crate) use shared::{Cell, make};
 
 use crate::connection::Connection;
 use crate::connection::pipe::TimelineId;
@@ -61,6 +63,8 @@ pub struct Event {
     pub context: u64,
     /// Time cell, if timing is wanted.
     cell: Option<u32>,
+    /// Where it is kept, if it is one for other processes.
+    pub(crate) shared: Option<Cell>,
     recorded: Mutex<Recorded>,
     /// Set while the last record was made in a capture: the node it stands for.
     pub(crate) captured: Mutex<Option<CapturePoint>>,
@@ -68,6 +72,9 @@ pub struct Event {
 
 impl Event {
     fn is_done(&self, session: &Connection) -> bool {
+        if let Some(cell) = self.shared {
+            return shared::or_trouble(cell.is_reached(session));
+        }
         match &*lock(&self.recorded) {
             Recorded::Never => true,
             Recorded::At(timeline, seq) => session.is_done(*timeline, *seq),
@@ -85,6 +92,9 @@ impl Event {
 
     /// Gives the time cell back.
     pub(crate) fn release(&self, session: &Connection) {
+        if let Some(cell) = self.shared {
+            return cell.release(session);
+        }
         // A record still under way would write into the next owner's cell: such a cell is not used
         // again.
         if let Some(cell) = self.cell.filter(|_| self.is_done(session)) {
@@ -104,6 +114,7 @@ pub(crate) fn record_in(session: &Connection, event: &Event, timeline: TimelineI
     // one remembered.
     let mut recorded = lock(&event.recorded);
     let seq = match event.cell {
+        _ if let Some(cell) = event.shared => cell.record(session, timeline)?,
         Some(cell) => session.push(timeline, &Op::EventTime { event: cell })?,
         None => session.point(timeline)?,
     };
@@ -113,6 +124,9 @@ pub(crate) fn record_in(session: &Connection, event: &Event, timeline: TimelineI
 
 /// Makes a timeline wait for an event.
 pub(crate) fn hold_timeline(session: &Connection, target: TimelineId, event: &Event) -> Try {
+    if let Some(cell) = event.shared {
+        return cell.hold(session, target);
+    }
     let recorded = lock(&event.recorded).clone();
     match recorded {
         Recorded::Never => Ok(()),

@@ -4,12 +4,13 @@
 
 use super::node::{any_work, copy_work, event_work, host_work, kernel_work, set_work, values_work};
 use super::objects::Held;
-use super::{Graph, Work, assign_timelines, find_graph, order};
+use super::structure::Conditional;
+use super::{Condition, Graph, Work, assign_timelines, find_graph, order};
 use crate::connection::Connection;
 use crate::connection::pipe::{Role, TimelineId};
 use crate::ffi::{Try, error, get, put, put_if};
 use crate::handle::{Kind, Table};
-use crate::log::unsupported;
+use crate::log::{because, unsupported};
 use crate::memory::of_graphs;
 use crate::stream::Stream;
 use crate::sync::lock;
@@ -17,8 +18,8 @@ use crate::{callback, context, event, process};
 use core::ffi::{c_char, c_uint, c_ulonglong};
 use cumux_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResult as Update, CUgraphExecUpdateResultInfo,
-    CUgraphInstantiate_flags as Flags, CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
+    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphConditionalNodeType as ConditionalKind, CUgraphExec, CUgraphExecUpdateResult as Update,
+    CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags as Flags, CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
 use cumux_wire::record::Op;
 use event::EVENTS;
@@ -49,6 +50,8 @@ struct Step {
     enabled: bool,
     /// Steps of a child graph, in order.
     inner: Vec<Step>,
+    /// Steps of each graph of a conditional node, as launches under way have them.
+    bodies: Arc<Vec<Vec<Step>>>,
 }
 
 /// Timelines of launches, and where the last one ended.
@@ -68,6 +71,8 @@ pub struct Exec {
     tracks: Mutex<Tracks>,
     /// The program's objects stay while this does.
     _held: Vec<Arc<Held>>,
+    /// Conditions of all its graphs.
+    conditions: Vec<Arc<Condition>>,
 }
 
 /// Puts a graph's nodes into order.
@@ -85,8 +90,16 @@ fn plan(graph: &Graph) -> Try<Vec<Step>> {
         let (Some(entry), Some(waits)) = (nodes.get(*node), after.get(*node)) else { continue };
         let work = lock(&entry.body).work.clone();
         let inner = if let Work::Graph(child) = &work { plan(child)? } else { Vec::new() };
+        let mut bodies = Vec::new();
+        if let Work::Conditional(conditional) = &work {
+            for body in &conditional.bodies {
+                let steps = plan(body)?;
+                check_body(&steps)?;
+                bodies.push(steps);
+            }
+        }
         let waits = waits.iter().filter_map(|wait| place.get(*wait).copied()).collect();
-        steps.push(Step { node: entry.handle, work, after: waits, timeline: 0, enabled: true, inner });
+        steps.push(Step { node: entry.handle, work, after: waits, timeline: 0, enabled: true, inner, bodies: Arc::new(bodies) });
     }
     let waits: Vec<Vec<usize>> = steps.iter().map(|step| step.after.clone()).collect();
     for (step, timeline) in steps.iter_mut().zip(assign_timelines(&waits, TIMELINES)) {
@@ -100,8 +113,9 @@ fn calls_host(steps: &[Step]) -> bool {
     steps.iter().any(|step| matches!(step.work, Work::Host(_)) || calls_host(&step.inner))
 }
 
-/// Pushes one step's records on a timeline and returns the sequence of the last.
-fn perform(session: &'static Connection, step: &Step, timeline: TimelineId, host: bool) -> Try<u64> {
+/// Pushes one step's records on a timeline and returns the sequence of the last. `home` is the
+/// group and the device of the launch.
+fn perform(session: &'static Connection, step: &Step, timeline: TimelineId, host: bool, home: (u32, u32)) -> Try<u64> {
     let nothing = || session.push(timeline, &Op::Nop);
     if !step.enabled {
         return nothing();
@@ -125,10 +139,11 @@ fn perform(session: &'static Connection, step: &Step, timeline: TimelineId, host
         }
         Work::Graph(_) => {
             for inner in &step.inner {
-                perform(session, inner, timeline, host)?;
+                perform(session, inner, timeline, host, home)?;
             }
             nothing()
         }
+        Work::Conditional(conditional) => push_conditional(session, timeline, conditional, &step.bodies, home),
         Work::Record(event) => {
             let event = EVENTS.get(*event).ok_or(error::INVALID_VALUE)?;
             event::record_in(session, &event, timeline)
@@ -139,7 +154,7 @@ fn perform(session: &'static Connection, step: &Step, timeline: TimelineId, host
             nothing()
         }
         Work::Values(ops) => {
-            for op in ops {
+            for op in &ops.ops {
                 session.push(timeline, op)?;
             }
             nothing()
@@ -154,6 +169,80 @@ fn perform(session: &'static Connection, step: &Step, timeline: TimelineId, host
         }
         Work::Empty => nothing(),
     }
+}
+
+// ---- conditional nodes: the stream waits at a `HostCall`, and a thread of this library looks at
+// the condition, pushes the body into a timeline of its own, and looks again. To the executor all
+// of that is work like any other, so a takeover in the middle changes nothing.
+
+/// Checks what may be in a body: what the device does alone.
+///
+/// # Errors
+/// NOT_SUPPORTED for anything else, as CUDA has it.
+fn check_body(steps: &[Step]) -> Try {
+    for step in steps {
+        match &step.work {
+            Work::Kernel(_) | Work::Set(_) | Work::Empty | Work::Graph(_) | Work::Conditional(_) => {}
+            Work::Copy(transfer) if !transfer.source.private && !transfer.target.private => {}
+            _ => {
+                return Err(because(
+                    error::NOT_SUPPORTED,
+                    "a conditional node's graph may have kernels, copies and sets of device memory, empty nodes, child graphs and conditional nodes",
+                ));
+            }
+        }
+        check_body(&step.inner)?;
+    }
+    Ok(())
+}
+
+/// Pushes a conditional node on a timeline of a program's launch.
+fn push_conditional(
+    session: &'static Connection,
+    timeline: TimelineId,
+    conditional: &Arc<Conditional>,
+    bodies: &Arc<Vec<Vec<Step>>>,
+    home: (u32, u32),
+) -> Try<u64> {
+    let (conditional, bodies) = (Arc::clone(conditional), Arc::clone(bodies));
+    let (group, device) = home;
+    let run = move || {
+        // The program hears of a session in trouble by its own calls.
+        let Ok(lane) = session.new_timeline(group, Role::Independent, device, 0) else { return };
+        let _ = run_conditional(session, lane, &conditional, &bodies, home);
+        session.free_timeline(lane);
+    };
+    callback::push_apart(session, timeline, Box::new(run))?;
+    session.point(timeline)
+}
+
+/// Runs the bodies on a timeline, as often as the condition says.
+///
+/// # Errors
+/// Those of a session in trouble.
+fn run_conditional(session: &'static Connection, lane: TimelineId, conditional: &Conditional, bodies: &[Vec<Step>], home: (u32, u32)) -> Try {
+    loop {
+        let Some(steps) = conditional.chosen(conditional.condition.value(session)?).and_then(|index| bodies.get(index)) else { return Ok(()) };
+        for step in steps {
+            match &step.work {
+                Work::Conditional(inner) => {
+                    settle(session, lane)?;
+                    run_conditional(session, lane, inner, &step.bodies, home)?;
+                }
+                _ => drop(perform(session, step, lane, false, home)?),
+            }
+        }
+        settle(session, lane)?;
+        if conditional.kind != ConditionalKind::CU_GRAPH_COND_TYPE_WHILE {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits for everything on a timeline.
+fn settle(session: &Connection, lane: TimelineId) -> Try {
+    let seq = session.point(lane)?;
+    session.wait(|| session.is_done(lane, seq))
 }
 
 /// Checks that steps allocate no memory that is allocated, and free none that is not. `changed` is
@@ -189,7 +278,8 @@ impl Exec {
             return Err(if flags & DEVICE_LAUNCH != 0 { unsupported("graphs that are launched from the device") } else { error::INVALID_VALUE });
         }
         let (steps, held) = (Mutex::new(plan(graph)?), lock(&graph.held).clone());
-        let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), _held: held });
+        let conditions = graph.all_conditions();
+        let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), _held: held, conditions });
         EXECS.insert(make).map(|(_, exec)| exec).ok_or(error::OUT_OF_MEMORY)
     }
 
@@ -224,6 +314,10 @@ impl Exec {
         if let Some((timeline, seq)) = tracks.end {
             session.hold_timeline(stream.timeline, timeline, seq)?;
         }
+        for condition in &self.conditions {
+            condition.assign_default(session, stream.timeline)?;
+        }
+        let home = (context::find(stream.context_handle)?.group, stream.device);
         let start = session.point(stream.timeline)?;
         let host = calls_host(&steps);
         let timeline_of = |number: usize| if number == 0 { Some(stream.timeline) } else { tracks.timelines.get(number - 1).copied() };
@@ -237,7 +331,7 @@ impl Exec {
             for (other, seq) in step.after.iter().filter_map(|wait| reached.get(*wait)) {
                 session.hold_timeline(timeline, *other, *seq)?;
             }
-            let seq = perform(session, step, timeline, host)?;
+            let seq = perform(session, step, timeline, host, home)?;
             reached.push((timeline, seq));
             if let Some(cell) = last.get_mut(step.timeline) {
                 *cell = Some(seq);
@@ -261,6 +355,9 @@ impl Exec {
         }
         if let Work::Graph(child) = &work {
             step.inner = plan(child)?;
+        }
+        if let Work::Conditional(_) = &work {
+            return Err(error::INVALID_VALUE);
         }
         step.work = work;
         Ok(())

@@ -4,13 +4,16 @@
 //! - [`structure`]: graphs, nodes and their edges, clones.
 //! - [`node`]: what nodes do; adding them and changing them.
 //! - [`exec`]: executables, and how a launch becomes records.
+//! - [`condition`]: what kernels say of the nodes behind them.
 //! - [`objects`]: user objects, the program's own destructors.
 
+mod condition;
 mod exec;
 mod node;
 mod objects;
 mod structure;
 
+pub use condition::*;
 pub use exec::*;
 pub use node::*;
 pub use objects::*;
@@ -22,7 +25,7 @@ use crate::function::Function;
 use crate::handle::{Kind, Table};
 use crate::memory::of_graphs::Owned;
 use crate::transfer::Transfer;
-use cumux_abi::CUgraphNodeType as Type;
+use cumux_abi::{CUgraphNodeType as Type, CUstreamBatchMemOpParams, CUstreamBatchMemOpType};
 use cumux_wire::record::{Launch, Op};
 use std::sync::{Arc, OnceLock};
 
@@ -62,6 +65,43 @@ impl Kernel {
     }
 }
 
+/// Value writes and waits, as they are pushed and as the program gave them.
+pub struct Values {
+    pub ops: Vec<Op>,
+    given: Vec<CUstreamBatchMemOpParams>,
+}
+
+impl Values {
+    /// One that was captured.
+    pub(crate) fn of(op: &Op) -> Self {
+        let mut given = CUstreamBatchMemOpParams { pad: [0; 6] };
+        given.operation = CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER;
+        match *op {
+            Op::ValueWrite { address, value, bytes } => {
+                given.writeValue.operation =
+                    if bytes == 4 { CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 } else { CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 };
+                given.writeValue.address = address;
+                given.writeValue.__bindgen_anon_1.value64 = value;
+            }
+            Op::ValueWait { address, value, bytes, condition } => {
+                given.waitValue.operation =
+                    if bytes == 4 { CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32 } else { CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_64 };
+                given.waitValue.address = address;
+                given.waitValue.__bindgen_anon_1.value64 = value;
+                given.waitValue.flags = condition;
+            }
+            _ => {}
+        }
+        Self { ops: vec![op.clone()], given: vec![given] }
+    }
+}
+
+impl std::fmt::Debug for Values {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Values").field(&self.ops).finish()
+    }
+}
+
 /// What a node does.
 #[derive(Debug, Clone)]
 pub enum Work {
@@ -72,12 +112,13 @@ pub enum Work {
     Host(callback::Work),
     /// A graph of its own, as it was when it was added.
     Graph(Arc<Graph>),
+    Conditional(Arc<Conditional>),
     Empty,
     /// Handles of events.
     Record(u64),
     Wait(u64),
     /// Value writes and waits.
-    Values(Vec<Op>),
+    Values(Arc<Values>),
     Alloc(Arc<Owned>),
     /// The address of memory that a graph has allocated.
     Free(u64),
@@ -93,6 +134,7 @@ impl Work {
             Work::Set(_) => Type::CU_GRAPH_NODE_TYPE_MEMSET,
             Work::Host(_) => Type::CU_GRAPH_NODE_TYPE_HOST,
             Work::Graph(_) => Type::CU_GRAPH_NODE_TYPE_GRAPH,
+            Work::Conditional(_) => Type::CU_GRAPH_NODE_TYPE_CONDITIONAL,
             Work::Empty => Type::CU_GRAPH_NODE_TYPE_EMPTY,
             Work::Record(_) => Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
             Work::Wait(_) => Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT,

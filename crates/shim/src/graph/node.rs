@@ -1,8 +1,9 @@
 //! What nodes do: adding them, telling and changing their parameters. A node's parameters become
 //! [`Work`] in one place each, which graph nodes and nodes of executables share.
 
-use super::structure::plain_edges;
-use super::{Kernel, Node, Work, find_graph, find_node};
+use super::condition::Condition;
+use super::structure::{Conditional, plain_edges};
+use super::{Graph, Kernel, Node, Values, Work, find_graph, find_node};
 use crate::bands::Side;
 use crate::connection::Connection;
 use crate::ffi::{Try, error, get, list, put};
@@ -14,14 +15,19 @@ use crate::sync::lock;
 use crate::{callback, context, copy, device, library, process};
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphEdgeData, CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams,
-    CUgraphNodeType as Type, CUhostFn, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps,
-    CUmemorytype, CUstreamBatchMemOpParams,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphConditionalHandle,
+    CUgraphConditionalNodeType as ConditionalKind, CUgraphEdgeData, CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams, CUgraphNodeType as Type, CUhostFn,
+    CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps, CUmemorytype, CUstreamBatchMemOpParams,
 };
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::Op;
 use std::sync::Arc;
+
+/// `CU_GRAPH_COND_ASSIGN_DEFAULT`.
+const ASSIGN_DEFAULT: c_uint = 1;
+/// Bodies of a switch.
+const MOST_BODIES: u32 = 4096;
 
 /// The nodes in an argument list.
 fn after(dependencies: *const CUgraphNode, count: usize) -> Try<Vec<u64>> {
@@ -104,7 +110,9 @@ pub(super) fn event_work(event: CUevent, record: bool) -> Try<Work> {
 
 /// The work of a node that writes values or waits for them.
 pub(super) fn values_work(params: *mut CUstreamBatchMemOpParams, count: c_uint) -> Try<Work> {
-    Ok(Work::Values(crate::stream_value::plan(params, count)?))
+    let ops = crate::stream_value::plan(params, count)?;
+    let given = list!(params.cast_const(), count as usize).to_vec();
+    Ok(Work::Values(Arc::new(Values { ops, given })))
 }
 
 fn alloc_work(session: &'static Connection, properties: &CUmemPoolProps, bytes: usize) -> Try<Work> {
@@ -119,6 +127,24 @@ fn alloc_work(session: &'static Connection, properties: &CUmemPoolProps, bytes: 
 fn free_work(address: CUdeviceptr) -> Try<Work> {
     crate::memory::read_allocations().at(address).filter(|known| known.sort == Sort::Graph).ok_or(error::INVALID_VALUE)?;
     Ok(Work::Free(address))
+}
+
+/// The work of a conditional node. Writes where its bodies are.
+fn conditional_work(params: &mut CUDA_CONDITIONAL_NODE_PARAMS) -> Try<Work> {
+    let condition = Condition::find(params.handle).ok_or(error::INVALID_VALUE)?;
+    let most = match params.type_ {
+        ConditionalKind::CU_GRAPH_COND_TYPE_IF => 2,
+        ConditionalKind::CU_GRAPH_COND_TYPE_WHILE => 1,
+        ConditionalKind::CU_GRAPH_COND_TYPE_SWITCH => MOST_BODIES,
+        _ => return Err(error::INVALID_VALUE),
+    };
+    if params.size == 0 || params.size > most {
+        return Err(error::INVALID_VALUE);
+    }
+    let bodies = (0..params.size).map(|_| Graph::new(true)).collect::<Try<_>>()?;
+    let conditional = Conditional::new(condition, params.type_, bodies);
+    params.phGraph_out = conditional.handles();
+    Ok(Work::Conditional(conditional))
 }
 
 /// Work of a generic parameter structure. What an allocation gets is written back.
@@ -164,6 +190,7 @@ pub(super) fn any_work(session: &'static Connection, params: *mut CUgraphNodePar
                 Ok(work)
             }
             Type::CU_GRAPH_NODE_TYPE_MEM_FREE => free_work(union.free.dptr),
+            Type::CU_GRAPH_NODE_TYPE_CONDITIONAL => conditional_work(&mut (*params).__bindgen_anon_1.conditional),
             other => Err(unsupported(format!("graph nodes of type {}", other.0))),
         }
     }
@@ -294,6 +321,28 @@ pub unsafe fn cuGraphAddNode_v2(
     add(out, handle, dependencies, count, |session| any_work(session, params))
 }
 
+// ---- conditions
+
+pub unsafe fn cuGraphConditionalHandleCreate(out: *mut CUgraphConditionalHandle, handle: CUgraph, wanted: CUcontext, default: c_uint, flags: c_uint) -> Try {
+    let session = process::enter()?;
+    let graph = find_graph(handle)?;
+    if out.is_null() || flags & !ASSIGN_DEFAULT != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let context = context::named(wanted)?;
+    require(session, context.device)?;
+    let condition = Condition::new(session, context.device, (flags & ASSIGN_DEFAULT != 0).then_some(default))?;
+    put!(out, condition.address);
+    lock(&graph.conditions).push(condition);
+    Ok(())
+}
+
+/// Whether the device tells what its kernels say of conditions.
+fn require(session: &Connection, ordinal: u32) -> Try {
+    let able = device::all(session).get(ordinal as usize).is_some_and(|device| device.facts.capabilities.sets_conditions);
+    if able { Ok(()) } else { Err(unsupported("conditional nodes on a real card: what its kernels say of conditions only its driver knows")) }
+}
+
 // ---- changing
 
 /// Replaces a node's work by work of the same kind.
@@ -302,7 +351,7 @@ fn change(handle: CUgraphNode, work: impl FnOnce(&'static Connection) -> Try<Wor
     let node = find_node(handle)?;
     let work = work(session)?;
     let mut body = lock(&node.body);
-    if body.work.kind() != work.kind() {
+    if body.work.kind() != work.kind() || matches!(work, Work::Conditional(_)) {
         return Err(error::INVALID_VALUE);
     }
     body.work = work;
@@ -363,6 +412,8 @@ fn tell_kernel(handle: CUgraphNode) -> Try<CUDA_KERNEL_NODE_PARAMS> {
     let Work::Kernel(kernel) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
     let (launch, name) = (&kernel.launch, core::ptr::without_provenance_mut::<c_void>(kernel.name as usize));
     let is_kernel = crate::handle::Kind::of(kernel.name) == Some(crate::handle::Kind::Kernel as u8);
+    // The runtime knows its kernels by these, however they were launched.
+    let of_library = || library::kernel_of(&kernel.function).map_or(core::ptr::null_mut(), |kernel| kernel.as_c());
     Ok(CUDA_KERNEL_NODE_PARAMS {
         func: if is_kernel { core::ptr::null_mut() } else { name.cast() },
         gridDimX: launch.grid[0],
@@ -374,7 +425,7 @@ fn tell_kernel(handle: CUgraphNode) -> Try<CUDA_KERNEL_NODE_PARAMS> {
         sharedMemBytes: launch.shared,
         kernelParams: core::ptr::with_exposed_provenance_mut(kernel.pointers().as_ptr().expose_provenance()),
         extra: core::ptr::null_mut(),
-        kern: if is_kernel { name.cast() } else { core::ptr::null_mut() },
+        kern: if is_kernel { name.cast() } else { of_library() },
         ctx: core::ptr::null_mut(),
     })
 }
@@ -455,6 +506,16 @@ pub unsafe fn cuGraphEventRecordNodeGetEvent(handle: CUgraphNode, out: *mut CUev
 pub unsafe fn cuGraphEventWaitNodeGetEvent(handle: CUgraphNode, out: *mut CUevent) -> Try {
     let Work::Wait(event) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
     put!(out, core::ptr::without_provenance_mut(event as usize));
+    Ok(())
+}
+
+pub unsafe fn cuGraphBatchMemOpNodeGetParams(handle: CUgraphNode, out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Try {
+    let Work::Values(values) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    let count = c_uint::try_from(values.given.len()).unwrap_or(c_uint::MAX);
+    // It leads into the node, as the driver's does.
+    let paramArray = core::ptr::with_exposed_provenance_mut(values.given.as_ptr().expose_provenance());
+    let ctx = context::top().map_or(core::ptr::null_mut(), |context| context.as_c());
+    put!(out, CUDA_BATCH_MEM_OP_NODE_PARAMS { ctx, count, paramArray, flags: 0 });
     Ok(())
 }
 

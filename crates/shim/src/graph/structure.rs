@@ -1,12 +1,13 @@
 //! Graphs, nodes and edges.
 
+use super::condition::Condition;
 use super::objects::Held;
 use super::{GRAPHS, NODES, Work, find_graph, find_node};
 use crate::ffi::{Try, error, list, put};
 use crate::process;
 use crate::sync::lock;
 use core::ffi::{c_char, c_uint};
-use cumux_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType};
+use cumux_abi::{CUgraph, CUgraphConditionalNodeType as Kind, CUgraphEdgeData, CUgraphNode, CUgraphNodeType};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
@@ -21,6 +22,8 @@ pub struct Graph {
     pub nodes: Mutex<Vec<Arc<Node>>>,
     /// References to user objects that it keeps.
     pub held: Mutex<Vec<Arc<Held>>>,
+    /// Conditions that were made for it.
+    pub conditions: Mutex<Vec<Arc<Condition>>>,
 }
 
 /// A node.
@@ -51,7 +54,7 @@ impl Graph {
     /// # Errors
     /// OUT_OF_MEMORY when there are too many.
     pub fn new(inner: bool) -> Try<Arc<Self>> {
-        let make = |handle| Arc::new(Self { handle, inner, nodes: Mutex::default(), held: Mutex::default() });
+        let make = |handle| Arc::new(Self { handle, inner, nodes: Mutex::default(), held: Mutex::default(), conditions: Mutex::default() });
         GRAPHS.insert(make).map(|(_, graph)| graph).ok_or(error::OUT_OF_MEMORY)
     }
 
@@ -91,6 +94,7 @@ impl Graph {
                 let body = lock(&node.body).clone();
                 let work = match body.work {
                     Work::Graph(child) => Work::Graph(child.copy(true)?),
+                    Work::Conditional(conditional) => Work::Conditional(conditional.copy()?),
                     work => work,
                 };
                 let body = Mutex::new(Body { work, after: body.after });
@@ -106,6 +110,7 @@ impl Graph {
             }
         }
         (*lock(&copy.held)).clone_from(&lock(&self.held));
+        (*lock(&copy.conditions)).clone_from(&lock(&self.conditions));
         Ok(copy)
     }
 
@@ -115,11 +120,35 @@ impl Graph {
         let nodes: Vec<Arc<Node>> = lock(&self.nodes).drain(..).collect();
         for node in nodes {
             NODES.remove(node.handle);
-            if let Work::Graph(child) = &lock(&node.body).work {
-                child.end();
+            match &lock(&node.body).work {
+                Work::Graph(child) => child.end(),
+                Work::Conditional(conditional) => conditional.bodies.iter().for_each(|body| body.end()),
+                _ => {}
             }
         }
         lock(&self.held).clear();
+        lock(&self.conditions).clear();
+    }
+
+    /// Its conditions, and those of all graphs in it.
+    #[must_use]
+    pub fn all_conditions(&self) -> Vec<Arc<Condition>> {
+        let mut found = lock(&self.conditions).clone();
+        let nodes = lock(&self.nodes).clone();
+        for node in nodes {
+            let work = lock(&node.body).work.clone();
+            match &work {
+                Work::Graph(child) => found.extend(child.all_conditions()),
+                Work::Conditional(conditional) => {
+                    found.push(Arc::clone(&conditional.condition));
+                    found.extend(conditional.bodies.iter().flat_map(|body| body.all_conditions()));
+                }
+                _ => {}
+            }
+        }
+        found.sort_by_key(|condition| condition.address);
+        found.dedup_by_key(|condition| condition.address);
+        found
     }
 
     /// Nodes with the positions of those they wait for.
@@ -129,6 +158,50 @@ impl Graph {
         let place = |handle: &u64| nodes.iter().position(|node| node.handle == *handle);
         let after = nodes.iter().map(|node| lock(&node.body).after.iter().filter_map(place).collect()).collect();
         (nodes, after)
+    }
+}
+
+/// What a conditional node is.
+#[derive(Debug)]
+pub struct Conditional {
+    pub condition: Arc<Condition>,
+    pub kind: Kind,
+    /// Graphs of this node.
+    pub bodies: Vec<Arc<Graph>>,
+    /// Their handles, where the program may read them as long as the node lives.
+    handles: Box<[usize]>,
+}
+
+impl Conditional {
+    /// A node with these bodies.
+    pub(super) fn new(condition: Arc<Condition>, kind: Kind, bodies: Vec<Arc<Graph>>) -> Arc<Self> {
+        let handles = bodies.iter().map(|body| body.handle as usize).collect();
+        Arc::new(Self { condition, kind, bodies, handles })
+    }
+
+    /// As another graph has it, with bodies of its own.
+    ///
+    /// # Errors
+    /// OUT_OF_MEMORY.
+    pub fn copy(&self) -> Try<Arc<Self>> {
+        let bodies = self.bodies.iter().map(|body| body.copy(true)).collect::<Try<_>>()?;
+        Ok(Self::new(Arc::clone(&self.condition), self.kind, bodies))
+    }
+
+    /// Where the program reads the handles of its bodies.
+    pub(super) fn handles(&self) -> *mut CUgraph {
+        core::ptr::with_exposed_provenance_mut(self.handles.as_ptr().expose_provenance())
+    }
+
+    /// The body that runs when its condition has this value.
+    pub(super) fn chosen(&self, value: u32) -> Option<usize> {
+        let index = match self.kind {
+            Kind::CU_GRAPH_COND_TYPE_SWITCH => value as usize,
+            Kind::CU_GRAPH_COND_TYPE_IF => usize::from(value == 0),
+            _ if value != 0 => 0,
+            _ => return None,
+        };
+        (index < self.bodies.len()).then_some(index)
     }
 }
 
@@ -382,4 +455,23 @@ pub unsafe fn cuGraphDebugDotPrint(handle: CUgraph, path: *const c_char, _flags:
     }
     text.push_str("}\n");
     std::fs::write(crate::ffi::name!(path), text).map_err(|_| error::OPERATING_SYSTEM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_chooses_a_body() {
+        let bodies = |count: usize| (0..count).map(|_| Graph::new(true).expect("a graph")).collect::<Vec<_>>();
+        let of = |kind, count| {
+            let condition = Arc::new(Condition { address: 0, default: None });
+            Conditional::new(condition, kind, bodies(count))
+        };
+        let (once, either) = (of(Kind::CU_GRAPH_COND_TYPE_IF, 1), of(Kind::CU_GRAPH_COND_TYPE_IF, 2));
+        assert_eq!((once.chosen(0), once.chosen(7), either.chosen(0), either.chosen(1)), (None, Some(0), Some(1), Some(0)));
+        let (again, switch) = (of(Kind::CU_GRAPH_COND_TYPE_WHILE, 1), of(Kind::CU_GRAPH_COND_TYPE_SWITCH, 3));
+        assert_eq!((again.chosen(0), again.chosen(9)), (None, Some(0)));
+        assert_eq!((switch.chosen(0), switch.chosen(2), switch.chosen(3)), (Some(0), Some(2), None));
+    }
 }

@@ -1,6 +1,6 @@
 //! The calls for plain device memory.
 
-use super::{Allocation, Sort, allocate, of_graphs, read_allocations, release, write_allocations};
+use super::{Allocation, Sort, allocate, close_block, of_graphs, read_allocations, release, write_allocations};
 use crate::connection::Connection;
 use crate::ffi::{Try, error, put, put_if};
 use crate::{capture, context, pool, process};
@@ -51,7 +51,7 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Try {
         return Ok(());
     }
     let known = read_allocations().at(address).copied().ok_or(error::INVALID_VALUE)?;
-    if !matches!(known.sort, Sort::Device | Sort::Pool(_) | Sort::Graph | Sort::Managed(_)) {
+    if !matches!(known.sort, Sort::Device | Sort::Pool(_) | Sort::Graph | Sort::Managed(_) | Sort::BorrowedBlock(_)) {
         return Err(error::INVALID_VALUE);
     }
     capture::refuse_unsafe_call()?;
@@ -63,6 +63,9 @@ pub unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Try {
     context::drain_by_id(session, known.context)?;
     if known.sort == Sort::Graph {
         return of_graphs::free(session, address);
+    }
+    if matches!(known.sort, Sort::BorrowedBlock(_)) {
+        return close_block(session, address);
     }
     let gone = write_allocations().remove(address).ok_or(error::INVALID_VALUE)?;
     release(session, &gone)

@@ -10,7 +10,7 @@ pub(crate) use registered::{PAGE, copy_pages, pointer};
 
 use crate::connection::Connection;
 use crate::ffi::{Try, error};
-use crate::{pool, process, shortage};
+use crate::{loan, pool, process, shortage};
 use cumux_wire::layout::in_arena;
 use cumux_wire::module::GlobalInfo;
 use cumux_wire::record::Op;
@@ -42,6 +42,10 @@ pub enum Sort {
     Managed(u32),
     /// Mapped with the virtual memory functions.
     Mapped,
+    /// Another program's, open here ([`loan`]).
+    Borrowed,
+    /// As `Borrowed`, a block of a pool: it is freed like memory of this program.
+    BorrowedBlock(u64),
 }
 
 /// One allocation.
@@ -206,8 +210,18 @@ pub(crate) fn release(session: &Connection, allocation: &Allocation) -> Try {
             refunded
         }
         Sort::Registered { window, .. } => registered::unregister(session, allocation.start, allocation.bytes, window),
+        Sort::Borrowed | Sort::BorrowedBlock(_) => loan::close_all(session, allocation.start),
         Sort::Global(_) | Sort::Mapped => Ok(()),
     }
+}
+
+/// The program frees a block of another program's pool: it goes when everything that was pushed
+/// before is done.
+pub(crate) fn close_block(session: &Connection, address: u64) -> Try {
+    if loan::close(session, address)? {
+        write_allocations().remove(address);
+    }
+    Ok(())
 }
 
 /// A context has ended: its memory goes.

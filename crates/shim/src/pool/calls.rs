@@ -1,17 +1,18 @@
 //! The calls for stream-ordered memory and its pools.
 
-use super::{Cached, DEVICE_POOLS, OfDevice, POOLS, Pool};
+use super::{Cached, DEVICE_POOLS, OfDevice, Origin, POOLS, Pool};
 use crate::connection::Connection;
 use crate::ffi::{Try, error, forward, get, list, put};
-use crate::log::unsupported;
+use crate::loan::{self, Kind};
+use crate::log::{because, unsupported};
 use crate::memory::{self, Allocation, Sort, of_graphs};
 use crate::stream::Stream;
 use crate::sync::lock;
-use crate::{capture, context, device, process};
-use core::ffi::{c_int, c_void};
+use crate::{capture, context, device, peer, process};
+use core::ffi::{c_int, c_ulonglong, c_void};
 use cumux_abi::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute as A, CUmemPoolProps,
-    CUmemoryPool, CUstream,
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUmemPool_attribute as A, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool, CUstream,
 };
 use cumux_wire::record::Op;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ fn default_pool(session: &Connection, device: CUdevice) -> Try<Arc<Pool>> {
     if let Some(pool) = &entry.default {
         return Ok(Arc::clone(pool));
     }
-    let pool = Pool::new(device.cast_unsigned(), 0, true)?;
+    let pool = Pool::new(device.cast_unsigned(), 0, Origin::Default)?;
     entry.default = Some(Arc::clone(&pool));
     Ok(pool)
 }
@@ -82,7 +83,7 @@ pub unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Try {
         return Ok(());
     }
     let known = memory::read_allocations().at(address).copied().ok_or(error::INVALID_VALUE)?;
-    if !matches!(known.sort, Sort::Pool(_) | Sort::Device | Sort::Graph) {
+    if !matches!(known.sort, Sort::Pool(_) | Sort::Device | Sort::Graph | Sort::BorrowedBlock(_)) {
         return Err(error::INVALID_VALUE);
     }
     if capture::is_capturing(&stream) && known.sort != Sort::Graph {
@@ -94,6 +95,9 @@ pub unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Try {
     }
     if known.sort == Sort::Graph {
         return of_graphs::free_in_stream(session, stream.timeline, address);
+    }
+    if matches!(known.sort, Sort::BorrowedBlock(_)) {
+        return memory::close_block(session, address);
     }
     memory::write_allocations().remove(address).ok_or(error::INVALID_VALUE)?;
     let Sort::Pool(handle) = known.sort else {
@@ -116,11 +120,16 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, properties: *const CUmemPo
     if properties.allocType != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(error::INVALID_VALUE);
     }
-    if properties.handleTypes.0 != 0 || properties.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-        return Err(unsupported("pools of host memory, and pools that are shared with other processes"));
+    if properties.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(unsupported("pools of host memory"));
     }
+    let origin = match properties.handleTypes {
+        CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE => Origin::Made,
+        DESCRIPTOR => Origin::Exportable(random_name()?),
+        other => return Err(unsupported(format!("pools with handles of type {:#x}: only file descriptors (1) can be had", other.0))),
+    };
     device::named(session, properties.location.id)?;
-    let pool = Pool::new(properties.location.id.cast_unsigned(), properties.maxSize as u64, false)?;
+    let pool = Pool::new(properties.location.id.cast_unsigned(), properties.maxSize as u64, origin)?;
     put!(out, pool.as_c());
     Ok(())
 }
@@ -128,7 +137,7 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, properties: *const CUmemPo
 pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> Try {
     let session = process::enter()?;
     let pool = named(pool)?;
-    if pool.default {
+    if pool.origin == Origin::Default {
         return Err(error::INVALID_VALUE);
     }
     POOLS.remove(pool.handle);
@@ -190,13 +199,21 @@ pub unsafe fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: A, value: *mu
 }
 
 pub unsafe fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> Try {
-    process::enter()?;
+    let session = process::enter()?;
     let pool = named(pool)?;
     for entry in list!(map, count) {
-        let own = entry.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE && entry.location.id == pool.device.cast_signed();
-        // A pool's own device always has full access; no other place can have any.
-        if !own || entry.flags != CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE {
+        if entry.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
             return Err(error::INVALID_VALUE);
+        }
+        device::named(session, entry.location.id)?;
+        let own = entry.location.id == pool.device.cast_signed();
+        match entry.flags {
+            // A pool's own device always has full access.
+            CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE if own => {}
+            CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE | CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE if !own => {
+                peer::set_pool_access(session, pool.handle, pool.device, entry.location.id.cast_unsigned(), entry.flags.0)?;
+            }
+            _ => return Err(error::INVALID_VALUE),
         }
     }
     Ok(())
@@ -207,7 +224,89 @@ pub unsafe fn cuMemPoolGetAccess(out: *mut CUmemAccess_flags, pool: CUmemoryPool
     let pool = named(pool)?;
     let place = get!(location.cast_const());
     let own = place.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE && place.id == pool.device.cast_signed();
-    put!(out, if own { CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE } else { CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE });
+    let other = || CUmemAccess_flags(peer::pool_access(pool.handle, place.id.cast_unsigned()));
+    put!(out, if own { CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE } else { other() });
+    Ok(())
+}
+
+// ---- pools of other programs
+
+/// The kind of handle by which a pool can be exported.
+const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+/// By which a block finds its pool in another program.
+fn random_name() -> Try<[u64; 2]> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).map_err(|_| error::OPERATING_SYSTEM)?;
+    Ok([u64::from_ne_bytes(bytes[..8].try_into().unwrap_or_default()), u64::from_ne_bytes(bytes[8..].try_into().unwrap_or_default())])
+}
+
+fn bytes_of(name: [u64; 2]) -> [u8; 16] {
+    u128::to_le_bytes(u128::from(name[0]) | u128::from(name[1]) << 64)
+}
+
+pub unsafe fn cuMemPoolExportToShareableHandle(out: *mut c_void, pool: CUmemoryPool, kind: CUmemAllocationHandleType, flags: c_ulonglong) -> Try {
+    let session = process::enter()?;
+    let pool = named(pool)?;
+    if out.is_null() || flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let Origin::Exportable(name) = pool.origin else {
+        return Err(because(error::INVALID_VALUE, "the pool was made without handleTypes"));
+    };
+    if kind != DESCRIPTOR {
+        return Err(unsupported(format!("handles of type {:#x} for a pool: only file descriptors (1) can be had", kind.0)));
+    }
+    let device = device::named(session, pool.device.cast_signed())?;
+    put!(out.cast::<c_int>(), loan::export(&loan::encode(Kind::Pool, name, device.facts.uuid))?);
+    Ok(())
+}
+
+pub unsafe fn cuMemPoolImportFromShareableHandle(out: *mut CUmemoryPool, descriptor: *mut c_void, kind: CUmemAllocationHandleType, flags: c_ulonglong) -> Try {
+    let session = process::enter()?;
+    if out.is_null() || flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    if kind != DESCRIPTOR {
+        return Err(unsupported(format!("handles of type {:#x} for a pool: only file descriptors (1) can be had", kind.0)));
+    }
+    let content = loan::import(descriptor.addr() as i32)?;
+    let (name, uuid) = loan::decode(Kind::Pool, &content).ok_or_else(|| because(error::INVALID_VALUE, "the descriptor is not one of a pool"))?;
+    let ordinal = device::all(session).iter().position(|device| device.facts.uuid == uuid).and_then(|ordinal| u32::try_from(ordinal).ok());
+    let ordinal = ordinal.ok_or_else(|| loan::explain(error::INVALID_DEVICE))?;
+    put!(out, Pool::new(ordinal, 0, Origin::Imported(name))?.as_c());
+    Ok(())
+}
+
+pub unsafe fn cuMemPoolExportPointer(out: *mut CUmemPoolPtrExportData, address: CUdeviceptr) -> Try {
+    let session = process::enter()?;
+    let known = memory::read_allocations().find(address).copied().ok_or(error::INVALID_VALUE)?;
+    let Sort::Pool(pool) = known.sort else { return Err(error::INVALID_VALUE) };
+    let Some(Origin::Exportable(name)) = POOLS.get(pool).map(|pool| pool.origin) else { return Err(error::INVALID_VALUE) };
+    if out.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    let token = loan::lend(session, known.start, Kind::Block)?;
+    put!(out.cast::<[u8; loan::HANDLE_BYTES]>(), loan::encode(Kind::Block, token, bytes_of(name)));
+    Ok(())
+}
+
+pub unsafe fn cuMemPoolImportPointer(out: *mut CUdeviceptr, pool: CUmemoryPool, data: *mut CUmemPoolPtrExportData) -> Try {
+    let session = process::enter()?;
+    let pool = named(pool)?;
+    let content = get!(data.cast_const().cast::<[u8; loan::HANDLE_BYTES]>());
+    let Origin::Imported(name) = pool.origin else { return Err(error::INVALID_VALUE) };
+    let (token, extra) = loan::decode(Kind::Block, &content).ok_or(error::INVALID_VALUE)?;
+    if out.is_null() || extra != bytes_of(name) {
+        return Err(error::INVALID_VALUE);
+    }
+    let place = loan::open(session, token, Kind::Block)?;
+    if place.is_first {
+        let (start, bytes, sort) = (place.address, place.bytes, Sort::BorrowedBlock(pool.handle));
+        let (id, context, device) = (process::new_number(), context::top().map_or(0, |context| context.id), place.device);
+        memory::write_allocations().insert(Allocation { start, bytes, sort, context, device, id, sync_memops: false });
+    }
+    put!(out, place.address);
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::connection::pipe::TimelineId;
 use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
+use crate::log::because;
 use crate::shortage;
 use crate::sync::lock;
 use core::ffi::c_int;
@@ -62,9 +63,21 @@ pub struct Pool {
     device: u32,
     /// Most bytes it may hold; 0 = no limit of its own.
     most: u64,
-    /// A device's default pool cannot be destroyed.
-    default: bool,
+    origin: Origin,
     state: Mutex<State>,
+}
+
+/// Whose a pool is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A device's default pool, which cannot be destroyed.
+    Default,
+    /// The program has made it.
+    Made,
+    /// The program has made it, and may export it under this name.
+    Exportable([u64; 2]),
+    /// Another program has exported it under this name; nothing can be allocated from it here.
+    Imported([u64; 2]),
 }
 
 /// A device's default pool and the one in force.
@@ -75,9 +88,9 @@ pub struct OfDevice {
 }
 
 impl Pool {
-    fn new(device: u32, most: u64, default: bool) -> Try<Arc<Self>> {
+    fn new(device: u32, most: u64, origin: Origin) -> Try<Arc<Self>> {
         let state = Mutex::new(State { reuse: [1; 3], ..State::default() });
-        let make = |handle| Arc::new(Self { handle, device, most, default, state });
+        let make = |handle| Arc::new(Self { handle, device, most, origin, state });
         POOLS.insert(make).map(|(_, pool)| pool).ok_or(error::OUT_OF_MEMORY)
     }
 
@@ -87,6 +100,9 @@ impl Pool {
 
     /// A block for work on a timeline.
     fn take_block(&self, session: &Connection, target: TimelineId, bytes: u64) -> Try<u64> {
+        if let Origin::Imported(_) = self.origin {
+            return Err(because(error::INVALID_VALUE, "the pool is another program's, and memory of it is imported with cuMemPoolImportPointer"));
+        }
         let wanted = bytes.checked_next_multiple_of(GRAIN).ok_or(error::OUT_OF_MEMORY)?;
         let mut state = lock(&self.state);
         let ready = |block: &Cached| match block.freed {
@@ -180,6 +196,11 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Whether memory of a pool may be exported.
+pub(crate) fn is_exportable(pool: u64) -> bool {
+    POOLS.get(pool).is_some_and(|pool| matches!(pool.origin, Origin::Exportable(_)))
 }
 
 /// At a synchronisation: what exceeds the release thresholds goes back.

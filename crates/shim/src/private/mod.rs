@@ -61,6 +61,9 @@ enum Table {
     IntegrityCheck = 0xd408_2055,
     ContextChecks = 0x263e_8860,
     ToolsContext = 0x2131_8c60,
+    MatrixQueries = 0x1734_dc26,
+    ToolsModule = 0x6e16_3fbe,
+    Profilers = 0x7cb6_3f9b,
 }
 
 extern "C" fn unknown<const TABLE: u32, const SLOT: usize>() -> CUresult {
@@ -114,6 +117,9 @@ static TABLES: &[([u8; 16], &[TableWord])] = &[
     (uuid("d4082055-bde6-704b-8d34-ba123c66e1f2"), &integrity::TABLE),
     (uuid("263e8860-7cd2-6143-92f6-bbd5006dfa7e"), &tools::CONTEXT_CHECKS),
     (uuid("21318c60-9714-3248-8ca6-41ff7324c8f2"), &tools::CONTEXT),
+    (uuid("1734dc26-800d-4745-8726-c0f1e7dd8bca"), &tools::MATRIX_QUERIES),
+    (uuid("6e163fbe-b958-444d-835c-e182aff1991e"), &tools::MODULE),
+    (uuid("7cb63f9b-9ca4-8e42-a484-beb66e6aed7f"), &tools::PROFILERS),
 ];
 
 /// Tables the real driver has and we do not; their users ask, are told NOT_FOUND, and take their
@@ -135,9 +141,8 @@ pub unsafe fn cuGetExportTable(table: *mut *const c_void, id: *const CUuuid) -> 
     if known.is_some() {
         return CUresult::CUDA_SUCCESS;
     }
-    let [a, b, c, d, ..] = id;
-    crate::log::line(format_args!("private table {:08x} is not supported", u32::from_be_bytes([a, b, c, d])));
-    if REFUSED.contains(&[a, b, c, d]) { CUresult::CUDA_ERROR_NOT_FOUND } else { CUresult::CUDA_ERROR_INVALID_VALUE }
+    crate::log::line(format_args!("private table {:032x} is not supported", u128::from_be_bytes(id)));
+    if REFUSED.iter().any(|known| id.starts_with(known)) { CUresult::CUDA_ERROR_NOT_FOUND } else { CUresult::CUDA_ERROR_INVALID_VALUE }
 }
 
 #[cfg(test)]
@@ -171,6 +176,7 @@ mod tests {
     fn sizes_are_those_of_driver_580() {
         let bytes = |first: u8| TABLES.iter().find(|(id, _)| id[0] == first).map(|(_, slots)| size_of_val(*slots)).unwrap_or_default();
         assert_eq!([0x6b, 0x42, 0xa0, 0xd4, 0x26].map(bytes), [104, 24, 56, 24, 120]);
+        assert_eq!([0x21, 0x17, 0x6e].map(bytes), [0x2e8, 0x88, 0x318]);
     }
 
     #[test]

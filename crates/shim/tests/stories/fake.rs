@@ -208,6 +208,8 @@ impl Fake {
                 self.next = address + bytes;
                 self.answer(&record, 0, [address, 0]);
             }
+            // An event for other processes that nobody has recorded.
+            Op::EventCell { .. } => self.answer(&record, 0, [0, 1]),
             Op::Charge { .. } | Op::PartitionOpen { .. } | Op::VmmCreate { .. } | Op::VmmMap { .. } | Op::VmmUnmap { .. } | Op::VmmAccess { .. } => {
                 self.answer(&record, 0, [0, 0])
             }

@@ -13,6 +13,8 @@ use crate::layout::{EVENTS, STREAMS};
 
 /// Numbers from here on belong to operations that take effect in the order of a stream.
 const FIRST_IN_STREAM: u32 = 32;
+/// Numbers from here on belong to operations in no stream again.
+const FIRST_IN_NONE: u32 = 128;
 
 macro_rules! operations {
     ($(
@@ -138,6 +140,27 @@ operations! {
     /// Encodes a description of a tensor for the device's copy engine. The 128 bytes are written at
     /// `out`, an address in the client's window. Answered.
     25 TensorMap { device: u32, out: u64, wish: TensorWish },
+    /// Lends the client's allocation at `address` to every client that is told its token. `kind`
+    /// says as what it can be opened: [`lent`](super::lent). Answer: words[0] and words[1] = the
+    /// token, the same one each time; words[2] = the allocation's bytes.
+    26 Lend { address: u64, kind: u32 => lent_kind },
+    /// Opens what another client has lent, at the address that it has there. It stays until
+    /// [`Op::Return`], whatever the other client does. Answer: words[0] = address, words[1] =
+    /// bytes, words[2] = the client's ordinal of its device.
+    27 Borrow { token: [u64; 2], kind: u32 => lent_kind },
+    /// Gives back what was opened with [`Op::Borrow`]. Takes effect when all work that the client
+    /// has pushed before is done.
+    28 Return { address: u64 },
+    /// As [`Op::Lend`], of physical memory. Answer: words[0] and words[1] = the token.
+    29 VmmLend { handle: u32 },
+    /// Physical memory that another client has lent, under a handle that this client has minted. It
+    /// is released like the client's own. Answer: words[0] = bytes, words[1] = the client's ordinal
+    /// of its device.
+    30 VmmBorrow { handle: u32, token: [u64; 2] },
+    /// The cell of an event that several clients use, 8-byte words of the client's memory at
+    /// `address`: [`event_cell`](super::event_cell). `action` is done first. Answer: words[0] = how
+    /// often it was recorded, words[1] = whether the last record has been reached.
+    31 EventCell { address: u64, action: u32 => cell_action },
 
     // ---- In the order of a stream.
     /// Runs a kernel.
@@ -165,6 +188,13 @@ operations! {
     40 FreeInStream { address: u64 },
     /// Nothing; completes when reached.
     41 Nop,
+
+    // ---- Taken at intake, in no stream.
+    /// From now on work on `device` reaches all allocations of the client on `peer` (`on` = 1), or
+    /// reaches them no more (0). Answered.
+    128 PeerAccess { device: u32, peer: u32, on: u32 },
+    /// As `VmmAccess`, for a device that is not the memory's own. Answered.
+    129 VmmPeerAccess { address: u64, bytes: u64, device: u32, access: u32 },
 }
 
 impl Op {
@@ -178,7 +208,7 @@ impl Op {
     /// Whether the operation takes effect in stream order (else: when it is taken).
     #[must_use]
     pub const fn in_stream(&self) -> bool {
-        self.code() >= FIRST_IN_STREAM
+        self.code() >= FIRST_IN_STREAM && self.code() < FIRST_IN_NONE
     }
 }
 
@@ -197,6 +227,14 @@ fn awaited_stream(index: u32) -> Result<u32, DecodeError> {
 
 fn event_index(index: u32) -> Result<u32, DecodeError> {
     below(index, EVENTS, "event index")
+}
+
+fn lent_kind(kind: u32) -> Result<u32, DecodeError> {
+    if super::lent::ALL.contains(&kind) { Ok(kind) } else { Err(DecodeError::Field("kind of what is lent")) }
+}
+
+fn cell_action(action: u32) -> Result<u32, DecodeError> {
+    if action <= super::event_cell::CLEAR { Ok(action) } else { Err(DecodeError::Field("action on an event")) }
 }
 
 fn wait_condition(condition: u32) -> Result<u32, DecodeError> {

@@ -32,24 +32,33 @@ impl SoftwareCard {
             return scheduler.has_left(client);
         }
         let Some(wait) = scheduler.breakage.as_ref().map(|breakage| breakage.timing.wait) else { return false };
+        let Some(in_doubt) = self.wait_for_leaving(scheduler, &staying, wait) else {
+            // The loss tells the sink of all work that was begun.
+            return true;
+        };
+        tracing::info!(staying = staying.len(), in_doubt = in_doubt.len(), "kernels do not end: all others go on in another process");
+        MutexGuard::unlocked(scheduler, || self.sink.let_go(&staying, Begun::Only(in_doubt)));
+        scheduler.has_left(client)
+    }
+}
+
+impl SoftwareCard {
+    /// Begins nothing more of any client but these, and waits for the end of what the others have
+    /// begun, at most so long. Returns what has not ended; `None` where the card is lost.
+    pub(crate) fn wait_for_leaving(&self, scheduler: &mut MutexGuard<'_, Scheduler>, staying: &BTreeSet<ClientId>, patience: Duration) -> Option<Vec<InDoubt>> {
         for (id, owner) in &mut scheduler.clients {
             owner.has_left |= !staying.contains(id);
         }
-        let until = Instant::now() + wait;
+        let until = Instant::now() + patience;
+        scheduler.waiting_threads += 1;
         while scheduler.awaits_leaving() && !scheduler.is_over() {
             self.wake_worker(scheduler);
             if self.settled.wait_until(scheduler, until).timed_out() {
                 break;
             }
         }
-        if scheduler.is_over() {
-            // The loss tells the sink of all work that was begun.
-            return true;
-        }
-        let in_doubt = scheduler.list_in_doubt();
-        tracing::info!(staying = staying.len(), in_doubt = in_doubt.len(), "kernels do not end: all others go on in another process");
-        MutexGuard::unlocked(scheduler, || self.sink.let_go(&staying, Begun::Only(in_doubt)));
-        scheduler.has_left(client)
+        scheduler.waiting_threads -= 1;
+        (!scheduler.is_over()).then(|| scheduler.list_in_doubt())
     }
 }
 
