@@ -265,9 +265,10 @@ static void others(CUmodule module) {
     part("cuEventRecord", event, stream);
     part("cuEventRecordWithFlags", event, stream, 0u);
     part("cuStreamWaitEvent", stream, event, 0u);
-    must("cuStreamEndCapture", stream, &captured);
     CUcontext current;
     must("cuCtxGetCurrent", &current);
+    part("cuCtxWaitEvent", current, event);
+    must("cuStreamEndCapture", stream, &captured);
     part("cuCtxRecordEvent", current, event);
     unsigned address, bytes;
     part("cuModuleGetGlobal", &address, &bytes, module, "value");

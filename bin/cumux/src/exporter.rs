@@ -62,7 +62,7 @@ pub fn main(arguments: &ExporterArguments) -> anyhow::Result<u8> {
     let trials = Trials::new(Duration::from_secs(arguments.trial_timeout), Duration::from_secs(arguments.trial_age));
     let exporter = Exporter { pipe: pipe_directory(), seen: Mutex::default(), trials, names: Box::new(LogLinks::of(&arguments.pod_logs)) };
     // The first look is the beginning of all counts.
-    let _ = exporter.look().servers();
+    let _ = exporter.read_status().servers();
     if !bound.ip().is_loopback() {
         say::complain(format_args!("cumux: {bound} can be read by everybody who reaches it: there is no TLS and no password"));
     }
@@ -101,7 +101,7 @@ struct Exporter {
 
 impl Exporter {
     /// What is known, asked anew if it is older than [`FRESH`].
-    fn look(&self) -> MutexGuard<'_, Seen> {
+    fn read_status(&self) -> MutexGuard<'_, Seen> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.looked.is_none_or(|looked| looked.elapsed() >= FRESH) {
             let begun = Instant::now();
@@ -122,7 +122,7 @@ impl Exporter {
 
     fn metrics(&self, format: Format) -> Response {
         let (trial, users) = (self.trials.last(), Users::read());
-        let seen = self.look();
+        let seen = self.read_status();
         let servers = seen.servers();
         let snapshot = Snapshot { servers: servers.ok(), groups: &seen.groups, history: &seen.history, users: &users, trial, seconds: seen.seconds };
         let families = families::of(&snapshot, |server, client| {
@@ -134,14 +134,14 @@ impl Exporter {
     }
 
     fn health(&self) -> Response {
-        match self.look().servers() {
+        match self.read_status().servers() {
             Ok(servers) => Response::text(OK, &format!("the daemon answers; servers: {}", servers.len())),
             Err(why) => Response::text(UNAVAILABLE, why),
         }
     }
 
     fn readiness(&self) -> Response {
-        let uids = match self.look().servers() {
+        let uids = match self.read_status().servers() {
             Ok(servers) => servers.iter().map(|server| server.uid).collect(),
             Err(why) => return Response::text(UNAVAILABLE, why),
         };

@@ -22,7 +22,7 @@ use crate::device::{self, DeviceName, with_fallback};
 use crate::{library, say};
 use anyhow::Context as _;
 use clap::Args;
-use cumux_lab::report::{Made, Outcome, Part, Verdict};
+use cumux_lab::report::{LabPart, Made, Outcome, Verdict};
 use cumux_lab::summary;
 use indicatif::{ProgressBar, ProgressStyle};
 use output::Folder;
@@ -58,7 +58,7 @@ pub struct LabArguments {
 /// Runs the lab.
 pub fn main(arguments: &LabArguments) -> anyhow::Result<u8> {
     let (devices, notice) = with_fallback(arguments.device.as_deref())?;
-    let devices = vec![one(devices)?];
+    let devices = vec![take_only_device(devices)?];
     let folder = Folder::open(&arguments.out)?;
     let interrupt = Interrupt::watch().context("cannot watch for signals")?;
     let quiet = arguments.json;
@@ -92,7 +92,7 @@ pub fn main(arguments: &LabArguments) -> anyhow::Result<u8> {
 }
 
 /// The lab is about one card.
-fn one(devices: Vec<DeviceName>) -> anyhow::Result<DeviceName> {
+fn take_only_device(devices: Vec<DeviceName>) -> anyhow::Result<DeviceName> {
     match <[DeviceName; 1]>::try_from(devices) {
         Ok([device]) => Ok(device),
         Err(several) => anyhow::bail!("{} are {} devices: the lab is about one card, name it with --device", device::list(&several), several.len()),
@@ -113,12 +113,12 @@ fn run(lab: &mut Lab<'_>, progress: &Progress) -> anyhow::Result<()> {
         lab.interrupt.check()?;
         let seconds = begun.elapsed().as_secs_f64();
         match done {
-            Ok((outcome, why)) => lab.report.parts.push(Part { name: part.name, outcome, why, seconds }),
+            Ok((outcome, why)) => lab.report.parts.push(LabPart { name: part.name, outcome, why, seconds }),
             Err(error) => {
                 let why = format!("{error:#}");
                 progress.say(&format!("{}: {why}", part.name));
                 lab.report.parts.truncate(before);
-                lab.report.parts.push(Part { name: part.name, outcome: Outcome::Failed, why, seconds });
+                lab.report.parts.push(LabPart { name: part.name, outcome: Outcome::Failed, why, seconds });
             }
         }
         progress.done(part.seconds);

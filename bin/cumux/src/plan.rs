@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use cumux_link::escape_foreign;
-use cumux_planner::card::{self, Card};
+use cumux_planner::card::{self, CardModel};
 use cumux_planner::mode::Isolation;
 use cumux_planner::plan::{Answer, Plan, Program, Wishes, make};
 use std::path::Path;
@@ -63,7 +63,7 @@ pub fn main(arguments: &PlanArguments) -> anyhow::Result<u8> {
     Ok(u8::from(!plan.met))
 }
 
-fn answer(arguments: &PlanArguments) -> anyhow::Result<(&'static Card, Plan)> {
+fn answer(arguments: &PlanArguments) -> anyhow::Result<(&'static CardModel, Plan)> {
     let card = card::find(&arguments.card)?;
     let mut programs = Vec::new();
     for spec in &arguments.profile {
@@ -104,7 +104,7 @@ fn recorded(spec: &str) -> anyhow::Result<Program> {
 }
 
 /// The answer as people read it.
-pub fn page(card: &Card, plan: &Plan) -> String {
+pub fn page(card: &CardModel, plan: &Plan) -> String {
     let mut text = String::new();
     for program in &plan.programs {
         let rate = program.rate.map_or("one request after the other".to_owned(), |rate| format!("{rate} requests a second each"));

@@ -6,7 +6,7 @@ mod scripts;
 mod slurm;
 
 use crate::check::{self, Kind, Refusal};
-use cumux_planner::card::Card;
+use cumux_planner::card::CardModel;
 
 /// The way of sharing that the files are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Options {
     /// Image of the example's container.
     pub image: String,
     /// The card, for MIG.
-    pub card: Option<&'static Card>,
+    pub card: Option<&'static CardModel>,
     /// Names of the instances of one card; empty for every geometry of it.
     pub geometry: Vec<String>,
     /// Name of that geometry.

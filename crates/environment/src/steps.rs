@@ -117,12 +117,12 @@ pub fn heed(devices: &[String]) {
 #[inline]
 pub fn pass(step: Step) {
     if let Some(folder) = FOLDER.get() {
-        take(folder, step);
+        act_on_step(folder, step);
     }
 }
 
 #[cold]
-fn take(folder: &Path, step: Step) {
+fn act_on_step(folder: &Path, step: Step) {
     let path = folder.join(step.name());
     let own = folder.join(format!("{}.{}", step.name(), std::process::id()));
     // Two who pass at once: one has it.
@@ -160,11 +160,11 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("cumux-steps-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join(Step::MoveLeft.name());
-        take(&folder, Step::MoveLeft);
+        act_on_step(&folder, Step::MoveLeft);
         std::fs::write(&path, "kill 2").unwrap();
-        take(&folder, Step::MoveTold);
-        take(&folder, Step::MoveLeft);
-        take(&folder, Step::MoveLeft);
+        act_on_step(&folder, Step::MoveTold);
+        act_on_step(&folder, Step::MoveLeft);
+        act_on_step(&folder, Step::MoveLeft);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "kill 0", "the next one is the last");
         pass(Step::MoveLeft);
         assert!(path.exists(), "this process heeds none");

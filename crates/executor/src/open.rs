@@ -9,7 +9,7 @@ use crate::intake::Intake;
 use crate::memory::{BORROWED_KEY, EXTENT_KEY, ExtentNote, physical_key};
 use crate::objects::{Change, Logged, ModuleSpec, Objects};
 use crate::replay_safety;
-use crate::session::{Barrier, Inner, Parts, Phase, Session};
+use crate::session::{Barrier, Inner, Phase, Session, SessionParts};
 use crate::shared::{IMAGE_KEY, Shared};
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Lead};
@@ -93,7 +93,7 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
         service.set_share(ordinal, part.multiprocessors);
     }
     let phase = if terms.on_hold { Phase::on_hold() } else { Phase::reading() };
-    let session = Arc::new(Session::new(config, shared.clone(), Parts { service, journal, files, taken: left.taken, phase }));
+    let session = Arc::new(Session::new(config, shared.clone(), SessionParts { service, journal, files, taken: left.taken, phase }));
     let restored = session.lock_then_deliver(|inner| {
         // Known before anything is submitted, so that no report gets lost; intake and reports wait
         // for the lock.

@@ -165,7 +165,7 @@ pub struct Lists {
 }
 
 /// What a session is made of when it is opened.
-pub struct Parts {
+pub struct SessionParts {
     pub service: Service,
     pub journal: Journal,
     pub files: Files,
@@ -195,7 +195,7 @@ impl Inner {
 
 impl Session {
     #[must_use]
-    pub fn new(config: SessionConfig, shared: Arc<Shared>, parts: Parts) -> Self {
+    pub fn new(config: SessionConfig, shared: Arc<Shared>, parts: SessionParts) -> Self {
         let accounts = parts.files.group.as_ref().map(|(accounts, _)| GroupLine { accounts: Arc::clone(accounts), slot: config.window_slot });
         shared.open_account(config.id, accounts);
         shared.departures.note_arrival(config.id, config.pid);

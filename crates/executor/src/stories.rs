@@ -18,7 +18,7 @@ use crate::objects::{Change, ModuleSpec};
 use crate::open::{self, Terms};
 use crate::preload::Preloader;
 use crate::release;
-use crate::session::{Parts, Phase, Session, Sessions};
+use crate::session::{Phase, Session, SessionParts, Sessions};
 use crate::shared::Shared;
 use crate::sink::{Leaving, Reports};
 use crate::suspicion::{self, Case, Ruling};
@@ -267,7 +267,8 @@ fn a_session_that_is_being_opened_does_not_stay_with_a_kernel_that_does_not_end(
     let files = Files::new(coming.files.iter().map(|file| file.try_clone().unwrap()).collect(), false).unwrap();
     let [ring, page, _, journal, ..] = &files.all;
     let (service, journal) = (Service::map(ring, page).unwrap(), Journal::map(journal).unwrap());
-    let session = Arc::new(Session::new(coming.config.clone(), world.shared.clone(), Parts { service, journal, files, taken: 0, phase: Phase::reading() }));
+    let session =
+        Arc::new(Session::new(coming.config.clone(), world.shared.clone(), SessionParts { service, journal, files, taken: 0, phase: Phase::reading() }));
     world.intake.add(&session).unwrap();
     let opening = session.lock();
     world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new()));

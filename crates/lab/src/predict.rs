@@ -1,7 +1,7 @@
 //! What the planner's simulation says of so many copies of a recorded program.
 
 use crate::report::{Row, Source};
-use cumux_planner::card::{Capacity, Card};
+use cumux_planner::card::{Capacity, CardModel};
 use cumux_planner::mode::Mode;
 use cumux_planner::profile::{CardFacts, Profile};
 use cumux_planner::simulate::{Arrival, Effort, Load, quantile, run};
@@ -45,7 +45,7 @@ pub fn share(machine: &Machine, profile: &Profile, workload: &str, mode: Mode, c
 
 /// One copy of a program in each instance of a geometry.
 #[must_use]
-pub fn instances(card: &'static Card, geometry: &str, profile: &Profile, workload: &str, requests: u32) -> Option<Row> {
+pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, workload: &str, requests: u32) -> Option<Row> {
     let table = card.mig.as_ref()?;
     let placed = table.place(geometry.split(',')).ok()?;
     let mut latencies = Vec::new();

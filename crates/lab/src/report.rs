@@ -19,7 +19,7 @@ pub struct Report {
     /// On what.
     pub device: Device,
     /// What ran, what was skipped, and why.
-    pub parts: Vec<Part>,
+    pub parts: Vec<LabPart>,
     /// What programs share the card by each way.
     pub sharing: Vec<Row>,
     /// Two streams of one process against one.
@@ -98,7 +98,7 @@ pub enum Outcome {
 
 /// A part of the lab.
 #[derive(Debug, Clone, Serialize)]
-pub struct Part {
+pub struct LabPart {
     /// Its name.
     pub name: String,
     /// What became of it.

@@ -1,6 +1,6 @@
 //! The page of a report: well-formed, self-contained, and safe whatever others have named.
 
-use cumux_lab::report::{Decision, Device, FaultRow, Gate, Made, Outcome, Overlap, Part, Report, Row, Slices, Source, StreamsRow, Timeline, Verdict};
+use cumux_lab::report::{Decision, Device, FaultRow, Gate, LabPart, Made, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline, Verdict};
 use cumux_lab::{page, summary};
 use proptest::prelude::*;
 
@@ -51,7 +51,7 @@ fn report(name: &str, value: f64) -> Report {
     let mut report = Report {
         made: Made { system: text(), ..Made::default() },
         device: Device { name: text(), software: true, ..Device::default() },
-        parts: vec![Part { name: text(), outcome: Outcome::Skipped, why: text(), seconds: 1.0 }],
+        parts: vec![LabPart { name: text(), outcome: Outcome::Skipped, why: text(), seconds: 1.0 }],
         sharing: vec![row("cumux", Source::Measured, 1), row("cumux", Source::Predicted, 1), row("time_sliced", Source::Measured, 4)],
         streams: vec![StreamsRow { kernel: "matmul", blocks: 1, one_ms: value, two_ms: 1.0, speedup: value }],
         overlap: Some(Overlap { serial_ms: 2.0, overlapped_ms: 1.0, recovered: 0.5 }),

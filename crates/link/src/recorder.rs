@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Moments wait at most this long for others of their packet, while any come.
 const FLUSH_NS: u64 = 5_000_000;
 /// A recorder that takes nothing for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HELPER_WAIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// CLOCK_MONOTONIC in nanoseconds.
 #[must_use]
@@ -49,7 +49,7 @@ impl Recorder {
     pub fn of_environment(who: impl FnOnce() -> Fact) -> Option<Self> {
         let path = trust::variable(VARIABLE).filter(|path| !path.is_empty())?;
         let connection = Connection::connect(Path::new(&path)).ok()?;
-        connection.set_timeout(Some(PATIENCE)).ok()?;
+        connection.set_timeout(Some(HELPER_WAIT_LIMIT)).ok()?;
         let gathered = Gathered { connection: Some(connection), packet: Vec::new(), sent: 0 };
         let recorder = Self { gathered: Mutex::new(gathered), process: std::process::id() };
         recorder.tell(&who());

@@ -27,7 +27,7 @@ impl Capacity {
 
 /// A card.
 #[derive(Debug)]
-pub struct Card {
+pub struct CardModel {
     /// As `--card` names it.
     pub id: &'static str,
     /// As people name it.
@@ -70,8 +70,8 @@ const SHEET: &str = "NVIDIA's data sheet; not read from a card";
 const GUESSED: &str = "data sheet where there is one; multiprocessors as on the sibling; not read from a card";
 
 /// The cards.
-static ALL: [Card; 16] = [
-    Card {
+static ALL: [CardModel; 16] = [
+    CardModel {
         id: "a30",
         name: "NVIDIA A30",
         multiprocessors: 56,
@@ -85,7 +85,7 @@ static ALL: [Card; 16] = [
         pci: &["0x20B710DE"],
         source: SHEET,
     },
-    Card {
+    CardModel {
         id: "a100-40",
         name: "NVIDIA A100-SXM4-40GB",
         multiprocessors: 108,
@@ -99,7 +99,7 @@ static ALL: [Card; 16] = [
         pci: &["0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20F610DE"],
         source: READ,
     },
-    Card {
+    CardModel {
         id: "a100-80",
         name: "NVIDIA A100-SXM4-80GB",
         multiprocessors: 108,
@@ -113,7 +113,7 @@ static ALL: [Card; 16] = [
         pci: &["0x20B210DE", "0x20B510DE", "0x20F310DE", "0x20F510DE"],
         source: READ,
     },
-    Card {
+    CardModel {
         id: "h100-80",
         name: "NVIDIA H100 80GB HBM3",
         multiprocessors: 132,
@@ -127,7 +127,7 @@ static ALL: [Card; 16] = [
         pci: &["0x233010DE", "0x233110DE", "0x232210DE", "0x232410DE"],
         source: SHEET,
     },
-    Card {
+    CardModel {
         id: "h100-94",
         name: "NVIDIA H100 NVL",
         multiprocessors: 132,
@@ -141,7 +141,7 @@ static ALL: [Card; 16] = [
         pci: &["0x232110DE", "0x233A10DE"],
         source: SHEET,
     },
-    Card {
+    CardModel {
         id: "gh200-96",
         name: "NVIDIA GH200 96GB",
         multiprocessors: 132,
@@ -155,7 +155,7 @@ static ALL: [Card; 16] = [
         pci: &["0x234210DE", "0x233D10DE"],
         source: SHEET,
     },
-    Card {
+    CardModel {
         id: "h200",
         name: "NVIDIA H200",
         multiprocessors: 132,
@@ -169,7 +169,7 @@ static ALL: [Card; 16] = [
         pci: &["0x233510DE", "0x233B10DE"],
         source: READ,
     },
-    Card {
+    CardModel {
         id: "gh200-144",
         name: "NVIDIA GH200 144GB",
         multiprocessors: 132,
@@ -183,7 +183,7 @@ static ALL: [Card; 16] = [
         pci: &["0x234810DE"],
         source: SHEET,
     },
-    Card {
+    CardModel {
         id: "b200",
         name: "NVIDIA B200",
         multiprocessors: 148,
@@ -197,7 +197,7 @@ static ALL: [Card; 16] = [
         pci: &["0x290110DE"],
         source: SHEET,
     },
-    Card {
+    CardModel {
         id: "gb200",
         name: "NVIDIA GB200",
         multiprocessors: 148,
@@ -211,7 +211,7 @@ static ALL: [Card; 16] = [
         pci: &["0x294110DE"],
         source: GUESSED,
     },
-    Card {
+    CardModel {
         id: "b300",
         name: "NVIDIA B300",
         multiprocessors: 148,
@@ -225,7 +225,7 @@ static ALL: [Card; 16] = [
         pci: &["0x318210DE"],
         source: GUESSED,
     },
-    Card {
+    CardModel {
         id: "gb300",
         name: "NVIDIA GB300",
         multiprocessors: 148,
@@ -239,7 +239,7 @@ static ALL: [Card; 16] = [
         pci: &["0x31C210DE"],
         source: GUESSED,
     },
-    Card {
+    CardModel {
         id: "rtx-pro-6000",
         name: "NVIDIA RTX PRO 6000 Blackwell Server Edition",
         multiprocessors: 188,
@@ -253,7 +253,7 @@ static ALL: [Card; 16] = [
         pci: &["0x2BB510DE"],
         source: SHEET,
     },
-    Card {
+    CardModel {
         id: "l40s",
         name: "NVIDIA L40S",
         multiprocessors: 142,
@@ -267,7 +267,7 @@ static ALL: [Card; 16] = [
         pci: &["0x26B910DE"],
         source: SHEET,
     },
-    Card {
+    CardModel {
         id: "l4",
         name: "NVIDIA L4",
         multiprocessors: 58,
@@ -281,7 +281,7 @@ static ALL: [Card; 16] = [
         pci: &["0x27B810DE"],
         source: READ,
     },
-    Card {
+    CardModel {
         id: "t4",
         name: "Tesla T4",
         multiprocessors: 40,
@@ -307,7 +307,7 @@ pub struct UnknownCard {
 
 /// All cards.
 #[must_use]
-pub fn all() -> &'static [Card] {
+pub fn all() -> &'static [CardModel] {
     &ALL
 }
 
@@ -315,7 +315,7 @@ pub fn all() -> &'static [Card] {
 ///
 /// # Errors
 /// [`UnknownCard`], which lists the cards.
-pub fn find(name: &str) -> Result<&'static Card, UnknownCard> {
+pub fn find(name: &str) -> Result<&'static CardModel, UnknownCard> {
     let wanted = name.trim().to_ascii_lowercase();
     let wanted = wanted.strip_prefix("sim:").unwrap_or(&wanted);
     // The software GPU's name for it.

@@ -3,7 +3,7 @@
 //! Every number has its source beside it. They are one H200's with driver 580.159.04, and are taken
 //! for every card: what has not been compared with other cards is said in docs/planning.md.
 
-use crate::simulate::{Common, Submission, Turns};
+use crate::simulate::{Common, Submission, TimeSlices};
 use serde::{Deserialize, Serialize};
 
 /// What of one program may reach another.
@@ -111,9 +111,9 @@ impl Mode {
 
     /// How its contexts take turns.
     #[must_use]
-    pub fn turns(self) -> Turns {
+    pub fn turns(self) -> TimeSlices {
         let slice_ns = if self == Mode::Mps { MPS_TURN_NS } else { SLICE_NS };
-        Turns { slice_ns, switch_ns: SWITCH_NS }
+        TimeSlices { slice_ns, switch_ns: SWITCH_NS }
     }
 
     /// How its launches get to the card.

@@ -10,7 +10,7 @@ mod measure;
 mod pack;
 mod rank;
 
-use crate::card::Card;
+use crate::card::CardModel;
 use crate::mig::Geometry;
 use crate::mode::{Isolation, Mode};
 use crate::profile::Profile;
@@ -235,7 +235,7 @@ const SAMPLES: u32 = 1200;
 ///
 /// # Errors
 /// [`PlanError`]: wishes that contradict themselves, or programs that no such card can have.
-pub fn make(card: &'static Card, programs: &[Program], wishes: Wishes) -> Result<Plan, PlanError> {
+pub fn make(card: &'static CardModel, programs: &[Program], wishes: Wishes) -> Result<Plan, PlanError> {
     make_with(card, programs, wishes, SAMPLES)
 }
 
@@ -244,7 +244,7 @@ pub fn make(card: &'static Card, programs: &[Program], wishes: Wishes) -> Result
 ///
 /// # Errors
 /// As [`make`].
-pub fn make_with(card: &'static Card, programs: &[Program], wishes: Wishes, samples: u32) -> Result<Plan, PlanError> {
+pub fn make_with(card: &'static CardModel, programs: &[Program], wishes: Wishes, samples: u32) -> Result<Plan, PlanError> {
     let lines = check(card, programs, wishes)?;
     let mut planner = Planner { card, programs, wishes, measurer: Measurer::new(programs, samples) };
     let mut answers = vec![planner.fewest_cards(&[(None, Mode::Exclusive)])];
@@ -265,7 +265,7 @@ pub fn make_with(card: &'static Card, programs: &[Program], wishes: Wishes, samp
 }
 
 /// Refuses what cannot be, and says what each program does alone.
-fn check(card: &'static Card, programs: &[Program], wishes: Wishes) -> Result<Vec<ProgramLine>, PlanError> {
+fn check(card: &'static CardModel, programs: &[Program], wishes: Wishes) -> Result<Vec<ProgramLine>, PlanError> {
     let copies: u64 = programs.iter().map(|program| u64::from(program.count)).sum();
     match (copies, wishes.most_cards) {
         (0, _) => return Err(PlanError::NoPrograms),
@@ -321,7 +321,7 @@ fn check(card: &'static Card, programs: &[Program], wishes: Wishes) -> Result<Ve
 }
 
 struct Planner<'a> {
-    card: &'static Card,
+    card: &'static CardModel,
     programs: &'a [Program],
     wishes: Wishes,
     measurer: Measurer<'a>,

@@ -4,7 +4,7 @@
 //!   its work, and waits where its profile says so.
 //! - Work goes through **submission** ([`Submission`]) into the client's streams.
 //! - A **context** holds the kernels of its clients. Contexts take turns on the machine
-//!   ([`Turns`]); inside a context, blocks of all clients run side by side.
+//!   ([`TimeSlices`]); inside a context, blocks of all clients run side by side.
 //! - **Blocks** are given out to multiprocessors in the order in which their kernels began, as many
 //!   as fit; a later kernel gets what is left. Blocks that were given out together are one group
 //!   and end together.
@@ -48,7 +48,7 @@ pub struct Load<'a> {
 
 /// How contexts share the machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Turns {
+pub struct TimeSlices {
     /// How long a context that has work keeps the machine while others wait.
     pub slice_ns: f64,
     /// From one context's last work to the next one's first.
@@ -171,7 +171,7 @@ struct Stream {
     ended: f64,
 }
 
-struct Client<'a> {
+struct SimulatedClient<'a> {
     load: Load<'a>,
     streams: Vec<Stream>,
     /// Arrival times of requests that wait.
@@ -196,7 +196,7 @@ struct Simulation<'a> {
     now: f64,
     number: u64,
     events: BinaryHeap<Reverse<Moment>>,
-    clients: Vec<Client<'a>>,
+    clients: Vec<SimulatedClient<'a>>,
     submission: Submission,
     device: Device,
     /// The clients of each context's common place, and whose turn is next.
@@ -221,14 +221,14 @@ struct CommonPlace {
 
 /// Simulates these programs on a machine.
 #[must_use]
-pub fn run(machine: &Machine, loads: &[Load<'_>], turns: Turns, submission: Submission, effort: Effort) -> Outcome {
+pub fn run(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submission: Submission, effort: Effort) -> Outcome {
     let contexts = loads.iter().map(|load| load.context + 1).max().unwrap_or(0);
     let mut commons: Vec<CommonPlace> = (0..contexts).map(|_| CommonPlace { called: f64::INFINITY, ..CommonPlace::default() }).collect();
     for (number, load) in loads.iter().enumerate() {
         commons[load.context].clients.push(number);
     }
     let client = |load: &Load<'_>| (0..load.work.streams).map(|_| Stream::default()).collect::<Vec<_>>();
-    let clients = loads.iter().map(|load| Client {
+    let clients = loads.iter().map(|load| SimulatedClient {
         load: *load,
         streams: client(load),
         waiting: VecDeque::new(),

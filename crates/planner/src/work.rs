@@ -5,7 +5,7 @@
 //! is not: how much more a newer multiprocessor does in one clock, tensor cores, and cache beyond
 //! the rule of [`Work::on`].
 
-use crate::card::{Capacity, Card};
+use crate::card::{Capacity, CardModel};
 use crate::mig::{Instance, Table};
 use crate::profile::{Kernel, Profile, Step, Way, need, occupancy};
 
@@ -31,7 +31,7 @@ pub struct Machine {
 impl Machine {
     /// The whole card.
     #[must_use]
-    pub fn whole(card: &Card) -> Self {
+    pub fn whole(card: &CardModel) -> Self {
         Self {
             multiprocessors: card.multiprocessors,
             each: card.each,
@@ -46,7 +46,7 @@ impl Machine {
     /// An instance: its multiprocessors and memory, and its memory slices' part of bandwidth and
     /// cache.
     #[must_use]
-    pub fn instance(card: &Card, table: &Table, instance: &Instance) -> Self {
+    pub fn instance(card: &CardModel, table: &Table, instance: &Instance) -> Self {
         let part = f64::from(instance.profile.size) / f64::from(table.grid);
         Self {
             multiprocessors: instance.profile.multiprocessors(table, card.multiprocessors),

@@ -1,12 +1,12 @@
 //! MIG placement against the tables: the search, and a brute force that tries every subset of all
 //! placements.
 
-use cumux_planner::card::{self, Card};
+use cumux_planner::card::{self, CardModel};
 use cumux_planner::mig::{MigError, Profile, Table};
 use std::collections::BTreeSet;
 
 fn table(id: &str) -> &'static Table {
-    let card: &'static Card = card::find(id).unwrap();
+    let card: &'static CardModel = card::find(id).unwrap();
     card.mig.as_ref().unwrap()
 }
 

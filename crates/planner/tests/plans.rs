@@ -1,13 +1,13 @@
 //! Plans: properties of every plan, and sentences for wishes that cannot be.
 
-use cumux_planner::card::{self, Card};
+use cumux_planner::card::{self, CardModel};
 use cumux_planner::mode::{Isolation, Mode};
 use cumux_planner::plan::{Answer, Plan, Program, Wishes, make, make_with};
 use cumux_planner::profile::by_hand::ByHand;
 use cumux_wire::share::Share;
 use proptest::prelude::*;
 
-fn program(card: &Card, name: &str, count: u32, mib: u64, busy_ms: f64, rate: Option<f64>) -> Program {
+fn program(card: &CardModel, name: &str, count: u32, mib: u64, busy_ms: f64, rate: Option<f64>) -> Program {
     let hand = ByHand { name: name.to_owned(), memory: mib << 20, busy_ns: busy_ms * 1e6, kernels: 5, ..ByHand::default() };
     Program { name: name.to_owned(), profile: hand.profile(card), count, rate, share: None }
 }
@@ -83,7 +83,7 @@ fn a_percentage_is_a_ceiling_for_mps_and_cumux() {
     assert!((throughput(&half, Mode::TimeSliced) / throughput(&whole, Mode::TimeSliced) - 1.0).abs() < 1e-9);
 }
 
-fn keeps_its_promises(card: &'static Card, programs: &[Program], plan: &Plan) -> Result<(), TestCaseError> {
+fn keeps_its_promises(card: &'static CardModel, programs: &[Program], plan: &Plan) -> Result<(), TestCaseError> {
     let copies: u32 = programs.iter().map(|program| program.count).sum();
     let asked: u64 = programs.iter().map(|program| u64::from(program.count) * (program.profile.peak_memory() >> 20)).sum();
     for answer in plan.answers.iter().filter(|answer| answer.does_not_fit.is_none()) {

@@ -3,7 +3,7 @@
 use crate::core::{Arrival, Core, Ending, Subject};
 use crate::fault_log::LONGEST_TEXT;
 use crate::host::{Fate, Host};
-use crate::session::{Files, Keeping, Seat, Session, parts, shortened};
+use crate::session::{ClientSession, Files, Keeping, Seat, parts, shortened};
 use cumux_link::connection::exactly;
 use cumux_link::{Connection, escape_foreign};
 use cumux_wire::VERSION;
@@ -150,7 +150,7 @@ impl<H: Host> Core<H> {
             may_run_unbounded: false,
             group: grant.group.map(|group| message::Membership { group: group.name, one_part: group.share.is_some() }),
         };
-        let mut session = Session::new(about, files, token);
+        let mut session = ClientSession::new(about, files, token);
         session.greeting = Some(connection);
         // The process has the number 0 in NVIDIA's log, its context 1.
         self.log.line(&format!("Client {{PID: {pid}, Context ID: 0}} connected"));
@@ -263,7 +263,7 @@ impl<H: Host> Core<H> {
 
     /// Nothing of the session is left in any executor.
     pub(crate) fn finish(&mut self, id: u32, status: Option<ClientStatus>) {
-        if !self.clients.sessions.get(&id).is_some_and(Session::is_leaving) {
+        if !self.clients.sessions.get(&id).is_some_and(ClientSession::is_leaving) {
             return;
         }
         let Some(mut session) = self.clients.sessions.remove(&id) else { return };

@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::keeper::KeeperSlot;
 use crate::log::Log;
 use crate::outbox::Outbox;
-use crate::session::Session;
+use crate::session::ClientSession;
 use crate::state_file::StateFile;
 use crate::watch::Watcher;
 use crate::worker::{Service, Worker};
@@ -259,7 +259,7 @@ impl Executors {
 
 /// The clients: those with a session, those on their way, and the last that have gone.
 pub(crate) struct Clients {
-    pub(crate) sessions: BTreeMap<u32, Session>,
+    pub(crate) sessions: BTreeMap<u32, ClientSession>,
     pub(crate) next_session: u32,
     pub(crate) arrivals: VecDeque<Arrival>,
     pub(crate) gone: VecDeque<ClientStatus>,

@@ -6,7 +6,7 @@
 
 use crate::Limits;
 use crate::host::Host;
-use crate::session::{KEY, Keeping, Session};
+use crate::session::{ClientSession, KEY, Keeping};
 use cumux_keeper::{ClientError, Item, Keeper};
 use cumux_link::Process;
 use cumux_link::pulse::{Motion, Pulse, Verdict};
@@ -220,7 +220,7 @@ impl KeeperSlot {
     }
 
     /// Has a session's descriptors kept, or kept with its present configuration.
-    pub(crate) fn keep(&self, session: &mut Session) {
+    pub(crate) fn keep(&self, session: &mut ClientSession) {
         let Some(desk) = &self.desk else { return };
         let (Some(files), Ok(note)) = (&session.files, serde_json::to_string(&session.about)) else { return };
         desk.ask(Ask::Keep { session: session.about.id, note, files: files.share() });

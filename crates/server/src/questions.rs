@@ -3,7 +3,7 @@
 
 use crate::core::{Core, Question, Wish};
 use crate::host::Host;
-use crate::session::Session;
+use crate::session::ClientSession;
 use crate::worker::Worker;
 use cumux_wire::facts::uuid_text;
 use cumux_wire::message::{CLIENTS_A_PACKET, ClientStatus, DeviceFacts, FromServer, ServedDevice, ServerStatus, ToExecutor};
@@ -138,7 +138,7 @@ impl<H: Host> Core<H> {
     }
 
     /// What is known of a client, with where it is.
-    fn status_of(&self, session: &Session) -> ClientStatus {
+    fn status_of(&self, session: &ClientSession) -> ClientStatus {
         let (place, executor, place_why) = self.place_of(session.about.id);
         ClientStatus { place, executor, place_why, ..session.status.clone() }
     }

@@ -9,7 +9,7 @@
 
 use crate::core::{Core, Rebuild, Subject};
 use crate::host::Host;
-use crate::session::{Files, KEY, Keeping, Seat, Session};
+use crate::session::{ClientSession, Files, KEY, Keeping, Seat};
 use crate::state_file::StateFile;
 use cumux_keeper::Item;
 use cumux_link::pulse::Motion;
@@ -152,7 +152,7 @@ impl<H: Host> Core<H> {
     }
 
     /// A session of an earlier server; none if its client cannot be watched.
-    fn restore_session(&mut self, about: message::SessionConfig, descriptors: Vec<OwnedFd>) -> Option<&mut Session> {
+    fn restore_session(&mut self, about: message::SessionConfig, descriptors: Vec<OwnedFd>) -> Option<&mut ClientSession> {
         let id = about.id;
         if !self.clients.sessions.contains_key(&id) {
             let files = match Files::from_kept(descriptors, about.group.is_some()) {
@@ -174,7 +174,7 @@ impl<H: Host> Core<H> {
                     return None;
                 }
             };
-            self.clients.sessions.insert(id, Session::new(about, files, token));
+            self.clients.sessions.insert(id, ClientSession::new(about, files, token));
             self.clients.next_session = self.clients.next_session.max(id.wrapping_add(1)).max(1);
         }
         self.clients.sessions.get_mut(&id)

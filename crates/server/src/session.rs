@@ -208,7 +208,7 @@ enum Life {
 
 /// A client that is being served, waits for it, or is leaving.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct ClientSession {
     pub(crate) about: message::SessionConfig,
     /// None once it has failed: nothing of it is needed any more.
     pub(crate) files: Option<Files>,
@@ -240,7 +240,7 @@ pub(crate) struct Session {
     pub(crate) status: ClientStatus,
 }
 
-impl Session {
+impl ClientSession {
     pub(crate) fn new(about: message::SessionConfig, files: Files, token: u64) -> Self {
         let first = about.parts.first();
         let status = ClientStatus {
@@ -475,7 +475,7 @@ mod tests {
             group: None,
         };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
-        let mut session = Session::new(about, Files::create(client).unwrap(), 1);
+        let mut session = ClientSession::new(about, Files::create(client).unwrap(), 1);
         session.status.error = result::ILLEGAL_ADDRESS;
         session.status.fault = "illegal address".into();
         session.update(ClientStatus { session: 99, pid: 98, kernels: 5, state: "odd".into(), ..ClientStatus::default() });

@@ -14,7 +14,7 @@
 
 use crate::core::{Core, Ending, Upgrade};
 use crate::host::Host;
-use crate::session::{Keeping, Moving, Seat, Session};
+use crate::session::{ClientSession, Keeping, Moving, Seat};
 use crate::worker::Service;
 use cumux_wire::message::{Capabilities, FromServer, ToExecutor};
 use std::collections::BTreeSet;
@@ -65,7 +65,7 @@ impl<H: Host> Core<H> {
                 let old = self.executors.workers.values().any(|worker| worker.build < build);
                 let serves = self.executors.serving().is_some_and(|worker| worker.build == build);
                 // Of a session between two executors the keeper alone has the memory.
-                let is_between = |session: &Session| session.moving != Moving::Still || !matches!(session.seat, Seat::Taken | Seat::Apart { .. });
+                let is_between = |session: &ClientSession| session.moving != Moving::Still || !matches!(session.seat, Seat::Taken | Seat::Apart { .. });
                 let seated = !self.clients.sessions.values().any(|session| session.is_served() && session.greeting.is_none() && is_between(session));
                 if serves && seated && (!old || now >= until) && self.keeper.is_up() {
                     let before = self.keeper.pid();

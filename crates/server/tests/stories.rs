@@ -105,7 +105,7 @@ fn sixty_four_clients_at_once_are_served_and_taken_over() {
     let mut world = World::new("");
     let before = world.status_when(|s| s.standby != 0);
     let mut clients: Vec<_> = (0..64).map(|_| world.knock_as(VERSION, 0)).collect();
-    clients.iter_mut().for_each(parts::world::Client::welcome);
+    clients.iter_mut().for_each(parts::world::FakeClient::welcome);
     kill(before.executor);
     println!("{}", world.expect_note("64 clients go on, 0 do not"));
     assert!(clients.iter().all(|client| client.generation() == 2 && client.sticky() == 0));
@@ -176,7 +176,7 @@ fn a_device_for_one_process_alone_gets_no_standby_and_a_cold_start() {
 fn a_status_of_very_many_clients_comes_in_pieces() {
     let world = World::new("");
     let mut clients: Vec<_> = (0..70).map(|_| world.knock_as(VERSION, 0)).collect();
-    clients.iter_mut().for_each(parts::world::Client::welcome);
+    clients.iter_mut().for_each(parts::world::FakeClient::welcome);
     world.tell(&ToServer::Status { request: 9000 }, &[]);
     let (mut found, mut packets) = (Vec::new(), 0);
     loop {
@@ -607,7 +607,8 @@ fn when_its_kernel_has_ended_a_client_comes_back() {
     let mut world = World::new("occupied, ends");
     let ([first, second, third], apart) = occupied(&mut world);
     let status = world.status_when(|s| s.clients.iter().all(|client| client.place == Place::Shared && client.executor == s.executor));
-    let counts = |of: &parts::world::Client| status.clients.iter().find(|client| client.session == of.session).map(|client| (client.takeovers, client.moves));
+    let counts =
+        |of: &parts::world::FakeClient| status.clients.iter().find(|client| client.session == of.session).map(|client| (client.takeovers, client.moves));
     assert_eq!([&first, &second].map(counts), [Some((0, 1)), Some((1, 0))], "one has moved, the other was taken over");
     assert_eq!([&first, &second, &third].map(|client| (client.generation(), client.sticky())), [(2, 0); 3]);
     world.wait_for(|_| !std::path::Path::new(&format!("/proc/{apart}/exe")).exists());
@@ -635,7 +636,7 @@ fn a_client_that_the_shared_executor_cannot_take_back_gets_one_of_its_own() {
 
 /// Three clients, of which the first one's kernel does not end. Returns them with the executor that
 /// was left to it.
-fn occupied(world: &mut World) -> ([parts::world::Client; 3], u32) {
+fn occupied(world: &mut World) -> ([parts::world::FakeClient; 3], u32) {
     let [first, second] = [world.client(), world.client()];
     let before = world.status_when(|s| s.standby != 0);
     let clients = [first, second, world.client()];

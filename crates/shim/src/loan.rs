@@ -105,7 +105,7 @@ static OPENED: Mutex<BTreeMap<u64, Opened>> = Mutex::new(BTreeMap::new());
 
 /// Where something of another program lies, as it was lent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct BorrowedExtent {
     pub address: u64,
     pub bytes: u64,
     /// This program's ordinal of its device.
@@ -127,16 +127,16 @@ pub fn lend(session: &Connection, address: u64, kind: Kind) -> Try<Token> {
 ///
 /// # Errors
 /// INVALID_HANDLE, and INVALID_CONTEXT when it is this program's own.
-pub fn open(session: &Connection, token: Token, kind: Kind) -> Try<Place> {
+pub fn open(session: &Connection, token: Token, kind: Kind) -> Try<BorrowedExtent> {
     let mut opened = lock(&OPENED);
     if let Some((address, known)) = opened.iter_mut().find(|(_, known)| known.token == token) {
         known.count += 1;
-        return Ok(Place { address: *address, bytes: known.bytes, device: known.device, is_first: false });
+        return Ok(BorrowedExtent { address: *address, bytes: known.bytes, device: known.device, is_first: false });
     }
     let [address, bytes, device, ..] = session.call(&Op::Borrow { token, kind: kind as u32 }).map_err(explain)?;
     let device = u32::try_from(device).unwrap_or(0);
     opened.insert(address, Opened { token, count: 1, bytes, device });
-    Ok(Place { address, bytes, device, is_first: true })
+    Ok(BorrowedExtent { address, bytes, device, is_first: true })
 }
 
 /// Says why something was not opened.

@@ -30,7 +30,7 @@ const LOCAL: [(&str, &str); 2] = [
 ];
 
 /// Where a function is: its module, the type it belongs to if it does, and its name.
-type Place = (String, Option<String>, String);
+type FunctionPath = (String, Option<String>, String);
 
 /// One function of the shim.
 #[derive(Default)]
@@ -63,7 +63,7 @@ enum Doubt {
 
 /// All functions. Those of one name and type in one file are one here.
 #[derive(Default)]
-struct Functions(BTreeMap<Place, Function>);
+struct Functions(BTreeMap<FunctionPath, Function>);
 
 impl Functions {
     fn read(folder: &Path, into: &mut Self) {
@@ -84,7 +84,7 @@ impl Functions {
     }
 
     /// Where a call leads. A name that several could have leads nowhere.
-    fn callee(&self, (module, owner, _): &Place, call: &Call) -> Option<Place> {
+    fn callee(&self, (module, owner, _): &FunctionPath, call: &Call) -> Option<FunctionPath> {
         let free = |module: &str, name: &str| self.only(|place| place.0 == module && place.1.is_none() && place.2 == name);
         match call {
             Call::Path(Some(before), name) if before == "Self" => self.only(|place| place.0 == *module && place.1 == *owner && place.2 == *name),
@@ -98,8 +98,8 @@ impl Functions {
     }
 
     /// Every place that a call can lead to.
-    fn callees(&self, from: &Place, call: &Call, doubt: Doubt) -> Vec<Place> {
-        let known: Vec<Place> = self.callee(from, call).into_iter().collect();
+    fn callees(&self, from: &FunctionPath, call: &Call, doubt: Doubt) -> Vec<FunctionPath> {
+        let known: Vec<FunctionPath> = self.callee(from, call).into_iter().collect();
         if !known.is_empty() || doubt == Doubt::Nowhere {
             return known;
         }
@@ -108,14 +108,14 @@ impl Functions {
         self.0.keys().filter(|place| place.2 == *name && !is_session(place)).cloned().collect()
     }
 
-    fn only(&self, wanted: impl Fn(&Place) -> bool) -> Option<Place> {
+    fn only(&self, wanted: impl Fn(&FunctionPath) -> bool) -> Option<FunctionPath> {
         let mut found = self.0.keys().filter(|place| wanted(place));
         let first = found.next()?;
         found.next().is_none().then(|| first.clone())
     }
 
     /// The names on the way from a function to the first one that `is_there`.
-    fn way(&self, start: &Place, doubt: Doubt, is_there: impl Fn(&Place, &Function) -> bool) -> Option<String> {
+    fn way(&self, start: &FunctionPath, doubt: Doubt, is_there: impl Fn(&FunctionPath, &Function) -> bool) -> Option<String> {
         let (mut seen, mut todo) = (BTreeSet::new(), vec![(start.clone(), start.2.clone())]);
         while let Some((next, way)) = todo.pop() {
             let Some(function) = self.0.get(&next).filter(|_| seen.insert(next.clone())) else { continue };
@@ -129,12 +129,12 @@ impl Functions {
     }
 
     /// Whether a call of this function can end in a refusal.
-    fn reaches_a_refusal(&self, start: &Place) -> bool {
+    fn reaches_a_refusal(&self, start: &FunctionPath) -> bool {
         self.way(start, Doubt::Nowhere, |_, function| function.refuses).is_some()
     }
 }
 
-fn is_session(place: &Place) -> bool {
+fn is_session(place: &FunctionPath) -> bool {
     place.1.as_deref() == Some("Connection")
 }
 
@@ -304,13 +304,13 @@ fn the_list_says_what_the_code_refuses() {
 fn what_is_local_waits_for_nobody_and_what_is_served_is_given_to_the_executor() {
     let mut functions = Functions::default();
     Functions::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut functions);
-    let is = |names: &[&str], place: &Place| is_session(place) && names.contains(&place.2.as_str());
+    let is = |names: &[&str], place: &FunctionPath| is_session(place) && names.contains(&place.2.as_str());
     let mut wrong = Vec::new();
     for line in surface::SURFACE.lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
         let (Some(name), Some(listed)) = (words.next(), words.next()) else { continue };
         let Some(place) = functions.only(|place| place.1.is_none() && place.2 == name) else { continue };
-        let (trip, work) = (|place: &Place, _: &Function| is(&TRIPS, place), |place: &Place, _: &Function| is(&TRIPS, place) || is(&WORK, place));
+        let (trip, work) = (|place: &FunctionPath, _: &Function| is(&TRIPS, place), |place: &FunctionPath, _: &Function| is(&TRIPS, place) || is(&WORK, place));
         match listed {
             "local" | "always" if !LOCAL.iter().any(|(known, _)| *known == name) => {
                 wrong.extend(functions.way(&place, Doubt::Nowhere, trip).map(|way| format!("{name} is listed as {listed} and waits for the executor: {way}")));

@@ -117,7 +117,7 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    fn look(&self) -> anyhow::Result<()> {
+    fn check_limits(&self) -> anyhow::Result<()> {
         self.interrupt.check()?;
         if Instant::now() > self.until {
             bail!("the programs did not end in time");
@@ -129,7 +129,7 @@ impl<'a> Crowd<'a> {
     pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         for number in 0..self.members.len() {
             loop {
-                self.look()?;
+                self.check_limits()?;
                 let member = &mut self.members[number];
                 match member.lines.recv_timeout(LOOK) {
                     Ok(line) if line == "ready" => break,
@@ -162,7 +162,7 @@ impl<'a> Crowd<'a> {
             member.stdin = None;
         }
         while self.members.iter().any(|member| member.ended.is_none()) {
-            self.look()?;
+            self.check_limits()?;
             let mut moved = false;
             for member in &mut self.members {
                 while let Ok(line) = member.lines.try_recv() {

@@ -393,7 +393,7 @@ impl<'a> Lab<'a> {
 }
 
 /// The full geometries of equal instances.
-fn geometries(card: &'static cards::Card) -> Vec<String> {
+fn geometries(card: &'static cards::CardModel) -> Vec<String> {
     let Some(table) = &card.mig else { return Vec::new() };
     let mut found: Vec<(usize, String)> = Vec::new();
     for geometry in table.full_geometries() {

@@ -57,12 +57,12 @@ pub enum Way {
     /// Through NVIDIA's MPS.
     Mps(Mps),
     /// Through cumux; each program with a part of the multiprocessors, if one is said.
-    Cumux(PrivateDaemon, Parts),
+    Cumux(PrivateDaemon, MultiprocessorSplit),
 }
 
 /// How the multiprocessors are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parts {
+pub enum MultiprocessorSplit {
     /// All programs use all.
     Shared,
     /// Each program has a part of its own.
@@ -95,14 +95,14 @@ impl Way {
     pub fn open(mode: &str, devices: &[DeviceName]) -> anyhow::Result<Self> {
         let software = is_software(devices);
         match mode {
-            "cumux" => Ok(Way::Cumux(PrivateDaemon::start(devices)?, Parts::Shared)),
+            "cumux" => Ok(Way::Cumux(PrivateDaemon::start(devices)?, MultiprocessorSplit::Shared)),
             // On a software GPU turns are those of executors, one for each program.
             "time_sliced" if software => {
                 let daemon = PrivateDaemon::start(devices)?;
                 daemon.ask("set_default_isolation own").context("the daemon gives no program an executor of its own")?;
-                Ok(Way::Cumux(daemon, Parts::Shared))
+                Ok(Way::Cumux(daemon, MultiprocessorSplit::Shared))
             }
-            "mig" if software => Ok(Way::Cumux(PrivateDaemon::start(devices)?, Parts::Equal)),
+            "mig" if software => Ok(Way::Cumux(PrivateDaemon::start(devices)?, MultiprocessorSplit::Equal)),
             "time_sliced" => Ok(Way::Native),
             "mps" => match card::mps_control() {
                 Ok(control) => Ok(Way::Mps(Mps::start(control)?)),
@@ -124,7 +124,7 @@ impl Way {
             Way::Cumux(daemon, parts) => {
                 command.env(PIPE_VARIABLE, daemon.pipe()).env(library::VARIABLE, library::path_with(libraries));
                 command.envs(library::compilers_environment(libraries, software));
-                if *parts == Parts::Equal && clients > 1 {
+                if *parts == MultiprocessorSplit::Equal && clients > 1 {
                     command.env(PERCENTAGE, format!("{:.1}", 100.0 / f64::from(clients)));
                 }
                 &mut command

@@ -1,7 +1,7 @@
 //! Programs, times, sizes and parts as people write them.
 
 use anyhow::{Context as _, bail};
-use cumux_planner::card::Card;
+use cumux_planner::card::CardModel;
 use cumux_planner::plan::Program;
 use cumux_planner::profile::by_hand::ByHand;
 use cumux_wire::share::Share;
@@ -65,7 +65,7 @@ pub fn copies(text: &str) -> anyhow::Result<(&str, u32)> {
 }
 
 /// A program by hand.
-pub fn program(card: &Card, spec: &str) -> anyhow::Result<Program> {
+pub fn program(card: &CardModel, spec: &str) -> anyhow::Result<Program> {
     let mut parts = spec.split(',');
     let (name, count) = copies(parts.next().unwrap_or_default())?;
     if name.is_empty() || name.contains('=') || name.chars().count() > 60 || name.chars().any(char::is_control) {

@@ -2,7 +2,7 @@
 //! that it is for.
 
 use crate::yaml::{Node, Refusal};
-use cumux_planner::card::{self, Card};
+use cumux_planner::card::{self, CardModel};
 
 pub(super) fn check(root: &Node<'_>) -> Result<(), Refusal> {
     let fields = root.fields(&["version", "mig-configs"])?;
@@ -48,7 +48,7 @@ fn check_entry(entry: &Node<'_>) -> Result<(), Refusal> {
 }
 
 /// The cards of a device filter. Unknown numbers are taken: there are cards that we do not know.
-fn filtered(filter: &Node<'_>) -> Result<Vec<&'static Card>, Refusal> {
+fn filtered(filter: &Node<'_>) -> Result<Vec<&'static CardModel>, Refusal> {
     let each = if filter.is_list() { filter.items()? } else { vec![filter.clone()] };
     let mut cards = Vec::new();
     for one in each {
@@ -78,7 +78,7 @@ fn is_profile(text: &str) -> bool {
     attributes_are_good && compute.is_none_or(|compute| ends(compute, "c")) && ends(slices, "g") && ends(memory, "gb")
 }
 
-fn check_instances(node: &Node<'_>, cards: &[&'static Card]) -> Result<(), Refusal> {
+fn check_instances(node: &Node<'_>, cards: &[&'static CardModel]) -> Result<(), Refusal> {
     let mut names = Vec::new();
     for (name, count) in node.entries()? {
         if !is_profile(&name) {

@@ -3,7 +3,7 @@
 use super::{Artifact, MakeError, Mode, Options, kubernetes, slurm};
 use crate::check::{Document, Kind, Listed};
 use crate::yaml::{Value, list, map, number, text, truth, write};
-use cumux_planner::card::Card;
+use cumux_planner::card::CardModel;
 use cumux_planner::mig::{Geometry, Table};
 
 /// A geometry with its name.
@@ -68,7 +68,7 @@ fn standard(table: &'static Table) -> Vec<Named> {
 }
 
 /// mig-parted's configurations.
-fn parted(card: &Card, named: &[Named]) -> Artifact {
+fn parted(card: &CardModel, named: &[Named]) -> Artifact {
     let filter = || list(card.pci.iter().map(|pci| text(*pci)));
     let entry = |fields: Vec<(&str, Value)>| list([map(fields)]);
     let disabled = entry(vec![("devices", text("all")), ("mig-enabled", truth(false))]);
@@ -89,7 +89,7 @@ fn parted(card: &Card, named: &[Named]) -> Artifact {
 }
 
 /// The same for people and programs of theirs: name, hardware, partitions, use case.
-fn listed(card: &Card, named: &[Named]) -> Artifact {
+fn listed(card: &CardModel, named: &[Named]) -> Artifact {
     let one = |named: &Named| Listed {
         name: named.name.clone(),
         hardware: card.id.to_owned(),

@@ -1,7 +1,7 @@
 //! The clients of a card.
 
 use super::Card;
-use crate::context::{Client, PinnedWindow, Urgency};
+use crate::context::{ContextClient, PinnedWindow, Urgency};
 use crate::engine::Message;
 use crate::fault::remedy;
 use cumux_abi::CUlimit;
@@ -30,7 +30,7 @@ impl Clients for Card {
             sms => Some(self.check_loss(self.partitions.exactly(&self.shared.driver, sms))?),
         };
         let engine = self.shared.mailboxes.engine_of(client);
-        let fresh = Arc::new(Client::new(client, engine, Urgency::of(spec.priority), share));
+        let fresh = Arc::new(ContextClient::new(client, engine, Urgency::of(spec.priority), share));
         match self.clients.write().entry(client) {
             Entry::Occupied(_) => Err(DeviceError::Invalid(format!("client {client} is open already"))),
             Entry::Vacant(entry) => {

@@ -10,8 +10,8 @@ mod queues;
 mod takeover;
 
 use crate::context::{
-    Client, ClientModule, ClientStream, ExpectedWindows, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, PinnedWindow,
-    Sharing, VariablesHome, read_facts,
+    ClientModule, ClientStream, ContextClient, ExpectedWindows, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions,
+    PinnedWindow, Sharing, VariablesHome, read_facts,
 };
 use crate::counters::Counters;
 use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver};
@@ -74,8 +74,8 @@ pub struct Card {
     expected_windows: ExpectedWindows,
     library: ModuleLibrary,
     partitions: Partitions,
-    /// The open clients. Lock 3 of the crate's order; the locks of [`Client`] follow.
-    clients: RwLock<HashMap<ClientId, Arc<Client>>>,
+    /// The open clients. Lock 3 of the crate's order; the locks of [`ContextClient`] follow.
+    clients: RwLock<HashMap<ClientId, Arc<ContextClient>>>,
     /// The clients' streams. Lock 8 of the crate's order, held alone.
     streams: RwLock<HashMap<StreamId, Arc<ClientStream>>>,
     /// The variables of modules, which lie outside of the arena. Lock 8 of the crate's order, held
@@ -179,7 +179,7 @@ impl Card {
 
     // ---- lookups
 
-    fn client(&self, client: ClientId) -> Result<Arc<Client>, DeviceError> {
+    fn client(&self, client: ClientId) -> Result<Arc<ContextClient>, DeviceError> {
         self.clients.read().get(&client).cloned().ok_or_else(|| DeviceError::Invalid(format!("client {client} is not open")))
     }
 
@@ -202,8 +202,8 @@ impl Card {
 
     /// Has the bank of `__constant__` variables follow what was written outside of streams.
     fn forward_constants(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
-        let clients: Vec<Arc<Client>> = self.clients.read().values().cloned().collect();
-        let written = |client: &Arc<Client>| client.constants.read().within(address, bytes).collect::<Vec<_>>();
+        let clients: Vec<Arc<ContextClient>> = self.clients.read().values().cloned().collect();
+        let written = |client: &Arc<ContextClient>| client.constants.read().within(address, bytes).collect::<Vec<_>>();
         clients.iter().flat_map(written).try_for_each(|part| self.extents.copy(part.bank, part.copy, part.bytes))
     }
 
@@ -250,7 +250,7 @@ impl Card {
     // ---- modules
 
     /// Adds a module that was loaded to a client.
-    fn add_module(&self, client: &Client, module: ModuleId, loaded: Arc<LoadedModule>) -> ModuleInfo {
+    fn add_module(&self, client: &ContextClient, module: ModuleId, loaded: Arc<LoadedModule>) -> ModuleInfo {
         client.constants.write().add(&loaded.constants);
         for global in drivers_variables(&loaded) {
             // A shared module is known already.
@@ -264,7 +264,7 @@ impl Card {
     }
 
     /// Removes a module from a client, if the client has it.
-    fn remove_module(&self, client: &Client, module: ModuleId) {
+    fn remove_module(&self, client: &ContextClient, module: ModuleId) {
         // A separate statement, so that the lock is released before the module is dropped.
         let gone = client.modules.write().remove(&module);
         if let Some(gone) = gone {
@@ -273,7 +273,7 @@ impl Card {
     }
 
     /// Drops a client's reference to a module. A shared module is kept for its next use.
-    fn drop_module(&self, client: &Client, module: Arc<ClientModule>) {
+    fn drop_module(&self, client: &ContextClient, module: Arc<ClientModule>) {
         client.constants.write().remove(&module.constants);
         for global in drivers_variables(&module) {
             client.permissions.write().revoke(global.address);

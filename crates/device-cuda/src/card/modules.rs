@@ -1,7 +1,7 @@
 //! The modules of a card.
 
 use super::Card;
-use crate::context::{Client, LoadedModule, Resumption};
+use crate::context::{ContextClient, LoadedModule, Resumption};
 use cumux_abi::CUfunction_attribute;
 use cumux_device::{ClientId, DeviceError, GlobalsAllocator, Image, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule, ReadImage, TensorWish};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Card {
     fn take_over(
         &self,
         client: ClientId,
-        owner: &Client,
+        owner: &ContextClient,
         module: ModuleId,
         loaded: Arc<LoadedModule>,
         place: &mut dyn GlobalsAllocator,

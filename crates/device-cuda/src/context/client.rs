@@ -34,7 +34,7 @@ impl Urgency {
 /// `constants` (5), of which a thread holds one at a time. Under `window` a thread may take a
 /// [`PinnedWindow`]'s locks. Under `share` and `partitions` it may take the lock of the card's SM
 /// allocator, because dropping a partition frees its SMs there.
-pub(crate) struct Client {
+pub(crate) struct ContextClient {
     /// The session number.
     pub id: ClientId,
     /// The engine that runs the client's work. One engine runs all of it, so the order of the
@@ -58,10 +58,10 @@ pub(crate) struct Client {
     pub counts: ClientCounts,
 }
 
-impl Client {
+impl ContextClient {
     /// A client that owns nothing but its share.
-    pub(crate) fn new(id: ClientId, engine: usize, urgency: Urgency, share: Option<Arc<Partition>>) -> Client {
-        Client {
+    pub(crate) fn new(id: ClientId, engine: usize, urgency: Urgency, share: Option<Arc<Partition>>) -> ContextClient {
+        ContextClient {
             id,
             engine,
             urgency,
@@ -81,7 +81,7 @@ pub(crate) struct ClientStream {
     /// The stream's number, minted by the card.
     pub id: StreamId,
     /// The stream's owner.
-    pub client: Arc<Client>,
+    pub client: Arc<ContextClient>,
     /// The driver's priority: lower is more urgent.
     pub priority: i32,
     /// The partition of the client's share on which the stream runs, by the client's number; `None`
@@ -91,7 +91,7 @@ pub(crate) struct ClientStream {
 
 impl ClientStream {
     /// A stream in a partition of the client's share, by the client's number; 0 is the whole share.
-    pub(crate) fn new(id: StreamId, client: Arc<Client>, partition: u32, priority: i32) -> Self {
+    pub(crate) fn new(id: StreamId, client: Arc<ContextClient>, partition: u32, priority: i32) -> Self {
         Self { id, client, priority, partition: (partition != 0).then_some(partition) }
     }
 

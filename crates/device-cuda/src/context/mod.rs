@@ -27,7 +27,7 @@ mod placement;
 mod sm_layout;
 mod symbols;
 
-pub(crate) use client::{Client, ClientStream, Urgency};
+pub(crate) use client::{ClientStream, ContextClient, Urgency};
 pub(crate) use constants::{ConstantCopy, Constants};
 pub(crate) use expected_windows::ExpectedWindows;
 pub(crate) use extents::{Extents, MemoryKind};

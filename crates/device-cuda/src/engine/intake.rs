@@ -3,7 +3,7 @@
 use super::ends::Admission;
 use super::message::Message;
 use super::state::{ContextState, Engine};
-use crate::context::Client;
+use crate::context::ContextClient;
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
 use crate::issue::{Chain, ChainOrder, Served, StreamQueue, Streams};
@@ -138,7 +138,7 @@ impl Engine {
     }
 
     /// Has memory of a client's pinned window registered. The client's queue is parked meanwhile.
-    fn order_registration(&self, client: Arc<Client>, address: CardAddress, bytes: u64) {
+    fn order_registration(&self, client: Arc<ContextClient>, address: CardAddress, bytes: u64) {
         self.shared.counters.registrations.fetch_add(1, Ordering::Relaxed);
         client.counts.registrations.fetch_add(1, Ordering::Relaxed);
         let shared = self.shared.clone();

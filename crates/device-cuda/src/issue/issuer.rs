@@ -8,7 +8,7 @@ use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
 use super::queue::QueueState;
 use super::streams::Streams;
-use crate::context::{Client, Partition, PartitionId};
+use crate::context::{ContextClient, Partition, PartitionId};
 use crate::counters::Counters;
 use crate::driver::{CardAddress, Driver, Stream};
 use crate::fault::{Call, CudaError};
@@ -37,7 +37,7 @@ pub(crate) enum Served {
     /// The queue is parked. These bytes of the client's pinned window must be registered.
     Parked {
         /// The client whose window it is.
-        client: Arc<Client>,
+        client: Arc<ContextClient>,
         /// The address of the first byte.
         address: CardAddress,
         /// The number of bytes.

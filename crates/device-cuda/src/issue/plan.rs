@@ -3,7 +3,7 @@
 
 use super::constants::forward;
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
-use crate::context::{Client, ClientModule, Kernel};
+use crate::context::{ClientModule, ContextClient, Kernel};
 use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
 use cumux_device::{CopyExtent, Fault, Launch, Parameters, Rows, Work};
 use cumux_ranges::Access;
@@ -101,7 +101,7 @@ fn fault(result: u32, text: String) -> Refusal {
 }
 
 /// Plans a piece of work. The parameters of a kernel move from `work` into the plan.
-pub(crate) fn plan_work(client: &Client, limits: &LaunchLimits, work: &mut Work) -> Result<Plan, Refusal> {
+pub(crate) fn plan_work(client: &ContextClient, limits: &LaunchLimits, work: &mut Work) -> Result<Plan, Refusal> {
     match work {
         Work::Nop => Ok(Plan::Nothing),
         Work::Kernel(kernel) => plan_launch(client, limits, &mut kernel.launch).map(Plan::Kernel),
@@ -128,7 +128,7 @@ pub(crate) fn plan_work(client: &Client, limits: &LaunchLimits, work: &mut Work)
     }
 }
 
-fn plan_launch(client: &Client, limits: &LaunchLimits, launch: &mut Launch) -> Result<PlannedKernel, Refusal> {
+fn plan_launch(client: &ContextClient, limits: &LaunchLimits, launch: &mut Launch) -> Result<PlannedKernel, Refusal> {
     let module = client.modules.read().get(&launch.module).cloned();
     let index = launch.function as usize;
     let Some(module) = module.filter(|module| index < module.kernels.len()) else {
@@ -150,7 +150,7 @@ fn plan_launch(client: &Client, limits: &LaunchLimits, launch: &mut Launch) -> R
 /// Finds the first word of a parameter block that points to memory of the client's window that is
 /// not registered. Returns the address, and how many bytes to register there. Any word may be a
 /// pointer.
-fn find_unregistered_pointer(client: &Client, parameters: &[u8]) -> Option<(CardAddress, u64)> {
+fn find_unregistered_pointer(client: &ContextClient, parameters: &[u8]) -> Option<(CardAddress, u64)> {
     let window = client.window.read();
     let window = window.as_ref()?;
     let words = parameters.chunks_exact(size_of::<u64>()).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
@@ -161,7 +161,7 @@ fn find_unregistered_pointer(client: &Client, parameters: &[u8]) -> Option<(Card
 /// Checks a rectangle and returns the card's address of its first byte. The client may access each
 /// row, and rows in the client's window are registered. `what` names the work in the text of a
 /// fault.
-fn translate(client: &Client, rows: &Rows, extent: CopyExtent, access: Access, what: &str) -> Result<CardAddress, Refusal> {
+fn translate(client: &ContextClient, rows: &Rows, extent: CopyExtent, access: Access, what: &str) -> Result<CardAddress, Refusal> {
     let forbidden = |at: u64| {
         let verb = if access == Access::Write { "write" } else { "read" };
         fault(result::ILLEGAL_ADDRESS, format!("{what} touches {at:#x}, which is no memory of this client that it may {verb}"))
@@ -200,7 +200,7 @@ fn translate(client: &Client, rows: &Rows, extent: CopyExtent, access: Access, w
 }
 
 /// The copies by which `__constant__` variables follow a write to these bytes.
-fn write_constants(client: &Client, target: &Rows, extent: CopyExtent, what: &str) -> Result<Vec<CopyPiece>, Refusal> {
+fn write_constants(client: &ContextClient, target: &Rows, extent: CopyExtent, what: &str) -> Result<Vec<CopyPiece>, Refusal> {
     forward(&client.constants.read(), target, extent).ok_or_else(|| too_many_pieces(what))
 }
 
@@ -211,7 +211,7 @@ fn too_many_pieces(what: &str) -> Refusal {
     )
 }
 
-fn plan_copy(client: &Client, target: &Rows, source: &Rows, extent: CopyExtent) -> Result<Vec<CopyPiece>, Refusal> {
+fn plan_copy(client: &ContextClient, target: &Rows, source: &Rows, extent: CopyExtent) -> Result<Vec<CopyPiece>, Refusal> {
     if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
         return Ok(Vec::new());
     }

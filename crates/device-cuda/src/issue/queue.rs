@@ -87,12 +87,12 @@ impl StreamQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::{Client, Urgency};
+    use crate::context::{ContextClient, Urgency};
     use cumux_device::StreamId;
 
     #[test]
     fn new_work_makes_a_queue_ready_unless_it_is_or_must_wait() {
-        let client = Arc::new(Client::new(1, 0, Urgency::Normal, None));
+        let client = Arc::new(ContextClient::new(1, 0, Urgency::Normal, None));
         let mut queue = StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client, 0, 0)));
         assert!(queue.is_drained());
         for (state, becomes_ready) in [

@@ -9,7 +9,7 @@ use super::access::{NearMemory, compute_addresses};
 use super::fault::{LaneFault, LaneResult, for_each_lane};
 use super::interface::{FaultKind, GlobalMemory};
 use super::single;
-use crate::program::code::{BitProduct, Element, MatrixKind, MatrixOp, MatrixPart, MatrixShape, Place};
+use crate::program::code::{AddressOperand, BitProduct, Element, MatrixKind, MatrixOp, MatrixPart, MatrixShape};
 use crate::simd::lanes::{LANES, NO_SLOT, PerLane32, RegisterSlot, WarpRegisters};
 use crate::simd::ops::half::{B, H, Small};
 use crate::simd::ops::round::RN;
@@ -247,7 +247,7 @@ fn multiply_quads(registers: &mut WarpRegisters<'_>, op: &MatrixOp, [a_by_column
 }
 
 /// The address of each lane.
-fn addresses(registers: &WarpRegisters<'_>, place: Place) -> [u64; LANES] {
+fn addresses(registers: &WarpRegisters<'_>, place: AddressOperand) -> [u64; LANES] {
     compute_addresses(registers, place.base, place.offset).0
 }
 

@@ -4,7 +4,7 @@ use super::body::{Lowerer, words_of};
 use super::error::{Lowered, Trouble, reject};
 use super::memory::lower_address;
 use super::registers::Class;
-use crate::program::code::{CopyOp, MbarrierKind, MbarrierOp, MemoryOp, Op, Order, Place};
+use crate::program::code::{AddressOperand, CopyOp, MbarrierKind, MbarrierOp, MemoryOp, Op, Order};
 use crate::simd::lanes::NO_SLOT;
 use cumux_ptx::ast::{Imm, Instruction, Modifier, Operand, ScalarType as T, StateSpace, Word};
 
@@ -36,9 +36,9 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     }
 }
 
-fn place(lowerer: &mut Lowerer<'_>, space: StateSpace, operand: &Operand) -> Lowered<Place> {
+fn place(lowerer: &mut Lowerer<'_>, space: StateSpace, operand: &Operand) -> Lowered<AddressOperand> {
     let (space, base, offset) = lower_address(lowerer, Some(space), operand)?;
-    Ok(Place { space, base, offset })
+    Ok(AddressOperand { space, base, offset })
 }
 
 /// The state spaces written: target and source.
@@ -83,7 +83,7 @@ fn lower_small(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let count = (*bytes / 4) as u8;
     let mut data = [NO_SLOT; 8];
     data[..count.into()].fill_with(|| lowerer.new_temporary32());
-    let access = |place: Place| {
+    let access = |place: AddressOperand| {
         Box::new(MemoryOp { space: place.space, base: place.base, offset: place.offset, bytes: 4, count, data, wide: false, sign: 0, order: Order::Weak })
     };
     lowerer.emit(Op::Load(access(from)));

@@ -3,7 +3,7 @@
 use super::body::{Lowerer, exact_operands};
 use super::error::{Lowered, Trouble, reject};
 use super::memory::{elements, lower_address};
-use crate::program::code::{Base, BitProduct, Element, MatrixKind, MatrixOp, MatrixPart, MatrixShape, Op, Place, Space};
+use crate::program::code::{AddressOperand, Base, BitProduct, Element, MatrixKind, MatrixOp, MatrixPart, MatrixShape, Op, Space};
 use crate::simd::lanes::{NO_SLOT, RegisterSlot};
 use crate::simd::ops::narrow::Narrow;
 use cumux_ptx::ast::{Instruction, Modifier, Opcode as O, Operand, Rounding, ScalarType as T, Word};
@@ -120,7 +120,7 @@ fn registers_of(rows: u32, columns: u32, element: Element) -> usize {
 }
 
 fn empty_op(kind: MatrixKind) -> MatrixOp {
-    let place = Place { space: Space::Shared, base: Base::None, offset: 0 };
+    let place = AddressOperand { space: Space::Shared, base: Base::None, offset: 0 };
     MatrixOp { kind, d: Vec::new(), a: Vec::new(), b: Vec::new(), c: Vec::new(), place, stride: NO_SLOT }
 }
 
@@ -215,7 +215,7 @@ fn lower_fragment(lowerer: &mut Lowerer<'_>, i: &Instruction, words: &Words<'_>)
     let mut op =
         empty_op(if loads { MatrixKind::LoadFragment { shape, part, element, by_column } } else { MatrixKind::StoreFragment { shape, element, by_column } });
     let (space, base, offset) = lower_address(lowerer, i.space(), place)?;
-    op.place = Place { space, base, offset };
+    op.place = AddressOperand { space, base, offset };
     match stride {
         [] => {}
         [stride] => op.stride = lowerer.lower_source32(stride, T::U32)?,
@@ -265,7 +265,7 @@ fn lower_rows(lowerer: &mut Lowerer<'_>, i: &Instruction, words: &Words<'_>) -> 
     }
     let mut op = empty_op(if loads { MatrixKind::LoadRows { transposed } } else { MatrixKind::StoreRows { transposed } });
     let (space, base, offset) = lower_address(lowerer, i.space(), place)?;
-    op.place = Place { space, base, offset };
+    op.place = AddressOperand { space, base, offset };
     if loads {
         op.d = targets(lowerer, registers, Element::Half)?;
     } else {

@@ -524,14 +524,14 @@ pub struct MatrixOp {
     /// The registers of C.
     pub c: Vec<RegisterSlot>,
     /// Where a matrix in memory is.
-    pub place: Place,
+    pub place: AddressOperand,
     /// The register of the distance of two rows or columns in memory, in elements.
     pub stride: RegisterSlot,
 }
 
 /// An address operand.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct AddressOperand {
     /// Where it goes.
     pub space: Space,
     /// The register of the address.
@@ -544,9 +544,9 @@ pub struct Place {
 #[derive(Debug, Clone)]
 pub struct CopyOp {
     /// Where the bytes go.
-    pub to: Place,
+    pub to: AddressOperand,
     /// Where they come from.
-    pub from: Place,
+    pub from: AddressOperand,
     /// The register of their number.
     pub bytes: RegisterSlot,
     /// Both addresses and the number are multiples of this.
@@ -556,7 +556,7 @@ pub struct CopyOp {
     /// Nothing is read where this predicate is set.
     pub ignore: RegisterSlot,
     /// The barrier object that counts the bytes.
-    pub counted_by: Option<Place>,
+    pub counted_by: Option<AddressOperand>,
 }
 
 /// Which geometry an instruction gives a texture or surface.

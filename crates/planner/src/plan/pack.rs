@@ -38,7 +38,7 @@ pub(super) enum NoRoom {
 }
 
 /// Steps of the search.
-const PATIENCE: u32 = 200_000;
+const SEARCH_LIMIT: u32 = 200_000;
 
 /// How many of each item are in each bin: `[bin][item]`.
 pub(super) type Assignment = Vec<Vec<u32>>;
@@ -85,7 +85,7 @@ fn search(bins: &[Bin], items: &[Item]) -> Result<Assignment, NoRoom> {
     let copies: Vec<usize> = largest_first(items).into_iter().flat_map(|number| std::iter::repeat_n(number, items[number].count as usize)).collect();
     let mut state: Vec<(u64, u32)> = bins.iter().map(|bin| (bin.room, bin.most)).collect();
     let mut assignment = vec![vec![0; items.len()]; bins.len()];
-    let mut patience = PATIENCE;
+    let mut patience = SEARCH_LIMIT;
     if descend(items, &copies, 0, &mut state, &mut assignment, &mut patience) {
         Ok(assignment)
     } else if patience == 0 {

@@ -1,7 +1,7 @@
 //! Profiles of programs that nobody has recorded: what a person knows of them.
 
 use super::{CardFacts, Duration, FORMAT, Kernel, MemoryAt, Profile, Step, VERSION};
-use crate::card::Card;
+use crate::card::CardModel;
 
 /// What a person knows of a program.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +30,7 @@ impl Default for ByHand {
 
 /// The facts of a card, as a profile has them.
 #[must_use]
-pub fn facts(card: &Card) -> CardFacts {
+pub fn facts(card: &CardModel) -> CardFacts {
     CardFacts {
         name: card.name.to_owned(),
         multiprocessors: card.multiprocessors,
@@ -49,7 +49,7 @@ impl ByHand {
     /// multiprocessor for itself, launched one after the other; the host works first and waits
     /// once, at the end.
     #[must_use]
-    pub fn profile(&self, card: &Card) -> Profile {
+    pub fn profile(&self, card: &CardModel) -> Profile {
         let blocks = (self.fill * f64::from(card.multiprocessors)).round().max(1.0) as u32;
         let kernels = self.kernels.max(1);
         let each_ns = self.busy_ns / f64::from(kernels);

@@ -1,7 +1,7 @@
 //! The machine in the simulation: contexts in turn, and in each of them groups of blocks that run
 //! side by side.
 
-use super::{Load, Turns};
+use super::{Load, TimeSlices};
 use crate::work::{KernelWork, Machine};
 use std::collections::VecDeque;
 
@@ -76,7 +76,7 @@ pub(super) struct Device {
     bandwidth: f64,
     contexts: Vec<Context>,
     turn: Turn,
-    turns: Turns,
+    turns: TimeSlices,
     /// Of each client: its context, multiprocessors that it uses, and its most.
     clients: Vec<(usize, f64, f64)>,
     occupied_ns: f64,
@@ -84,7 +84,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(machine: &Machine, loads: &[Load<'_>], contexts: usize, turns: Turns) -> Self {
+    pub(super) fn new(machine: &Machine, loads: &[Load<'_>], contexts: usize, turns: TimeSlices) -> Self {
         Self {
             now: 0.0,
             multiprocessors: f64::from(machine.multiprocessors),

@@ -1,6 +1,6 @@
 //! The linked text: header, declarations of what several inputs name, then what each input says.
 
-use super::scan::{Kind, Part};
+use super::scan::{Kind, LinkInput};
 use super::{Read, Winner, needed, renamed};
 use crate::ast::{Linkage, Target};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -56,7 +56,7 @@ pub(super) fn join(parts: &[Read<'_>], winners: &BTreeMap<&str, Winner>, target:
 struct Edits(Vec<(usize, usize, String)>);
 
 impl Edits {
-    fn apply(&self, part: &Part<'_>, range: Range<usize>) -> String {
+    fn apply(&self, part: &LinkInput<'_>, range: Range<usize>) -> String {
         let mut out = String::with_capacity(range.len());
         let mut at = range.start;
         let first = self.0.partition_point(|(start, ..)| *start < range.start);
@@ -69,7 +69,7 @@ impl Edits {
         out
     }
 
-    fn write(&self, part: &Part<'_>, pieces: &[Range<usize>]) -> String {
+    fn write(&self, part: &LinkInput<'_>, pieces: &[Range<usize>]) -> String {
         pieces.iter().map(|range| self.apply(part, range.clone())).collect::<Vec<_>>().join(" ")
     }
 }

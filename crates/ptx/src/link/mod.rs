@@ -13,7 +13,7 @@ mod scan;
 
 use crate::ast::{Linkage, Module, Param, StateSpace, Target};
 use crate::{ParseError, parse};
-use scan::{Item, Kind, Part, scan};
+use scan::{Item, Kind, LinkInput, scan};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A text that is to be linked.
@@ -101,7 +101,7 @@ fn is_provided(name: &str) -> bool {
 struct Read<'a> {
     input: Input<'a>,
     module: Module,
-    part: Part<'a>,
+    part: LinkInput<'a>,
     /// The number of declarations and definitions of each name.
     declared: HashMap<&'a str, usize>,
 }

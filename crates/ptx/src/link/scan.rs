@@ -34,7 +34,7 @@ pub(super) struct Item<'s> {
 
 /// A text, taken apart.
 #[derive(Debug)]
-pub(super) struct Part<'s> {
+pub(super) struct LinkInput<'s> {
     pub(super) source: &'s str,
     pub(super) items: Vec<Item<'s>>,
     /// `.alias` lines: the name that each defines, and its text.
@@ -62,8 +62,8 @@ pub(super) fn range_of(source: &str, token: &Token<'_>) -> Range<usize> {
 }
 
 /// Takes a text apart that [`crate::parse`] accepts.
-pub(super) fn scan(source: &str) -> Part<'_> {
-    let part = Part {
+pub(super) fn scan(source: &str) -> LinkInput<'_> {
+    let part = LinkInput {
         source,
         items: Vec::new(),
         aliases: Vec::new(),
@@ -84,7 +84,7 @@ pub(super) fn scan(source: &str) -> Part<'_> {
 
 struct Scanner<'s> {
     tokens: Tokens<'s>,
-    part: Part<'s>,
+    part: LinkInput<'s>,
     /// The end of the last token.
     end: usize,
 }

@@ -65,10 +65,10 @@ impl World {
                 server = Self::start(folder, mode);
             }
         }
-        (server, Self::meet(listener))
+        (server, Self::accept_server(listener))
     }
 
-    fn meet(listener: &Listener) -> Connection {
+    fn accept_server(listener: &Listener) -> Connection {
         let connection = listener.accept().unwrap();
         connection.set_timeout(Some(WATCHDOG)).unwrap();
         let (hello, _) = connection.receive::<Hello>().unwrap();
@@ -79,7 +79,7 @@ impl World {
     /// The daemon dies and a new one starts.
     pub fn new_daemon(&mut self) {
         rustix::net::shutdown(&self.daemon, rustix::net::Shutdown::Both).unwrap();
-        self.daemon = Self::meet(&self.listener);
+        self.daemon = Self::accept_server(&self.listener);
     }
 
     /// The daemon dies for good.
@@ -167,16 +167,16 @@ impl World {
     }
 
     /// A program says hello; nothing is waited for.
-    pub fn knock_as(&self, version: u32, percentage: u32) -> Client {
+    pub fn knock_as(&self, version: u32, percentage: u32) -> FakeClient {
         let program = Command::new("sleep").arg("600").spawn().unwrap();
         self.knock_for(program, version, percentage)
     }
 
-    pub fn knock_for(&self, program: Child, version: u32, percentage: u32) -> Client {
+    pub fn knock_for(&self, program: Child, version: u32, percentage: u32) -> FakeClient {
         self.knock_with(program, version, percentage, false)
     }
 
-    fn knock_with(&self, program: Child, version: u32, percentage: u32, hung_up: bool) -> Client {
+    fn knock_with(&self, program: Child, version: u32, percentage: u32, hung_up: bool) -> FakeClient {
         let (mut ours, theirs) = Connection::pair().unwrap();
         ours.set_timeout(Some(WATCHDOG)).unwrap();
         let pid = program.id();
@@ -188,12 +188,12 @@ impl World {
             ours = Connection::pair().unwrap().0;
         }
         self.tell(&ToServer::Client { hello, pid, uid: 7, grant }, &[theirs.as_fd(), process.as_fd()]);
-        Client { program, connection: ours, session: 0, slot: 0, multiprocessors: 0, files: None }
+        FakeClient { program, connection: ours, session: 0, slot: 0, multiprocessors: 0, files: None }
     }
 
     /// A program says hello to a server that has no executor yet, and the server has read it. A
     /// server that ends before it has read a hello closes the connection without an answer.
-    pub fn knock_and_wait(&mut self) -> Client {
+    pub fn knock_and_wait(&mut self) -> FakeClient {
         let client = self.knock_as(VERSION, 0);
         // The server reads what the daemon sends in order: it has read the hello when it answers.
         self.status();
@@ -206,12 +206,12 @@ impl World {
     }
 
     /// A program that lives and has closed its socket.
-    pub fn knock_hung_up(&self) -> Client {
+    pub fn knock_hung_up(&self) -> FakeClient {
         self.knock_with(Command::new("sleep").arg("600").spawn().unwrap(), VERSION, 0, true)
     }
 
     /// A program is served.
-    pub fn client(&self) -> Client {
+    pub fn client(&self) -> FakeClient {
         let mut client = self.knock_as(VERSION, 50);
         client.welcome();
         client
@@ -280,7 +280,7 @@ pub struct Files {
     pub keeper: Process,
 }
 
-pub struct Client {
+pub struct FakeClient {
     pub program: Child,
     pub connection: Connection,
     pub session: u32,
@@ -289,7 +289,7 @@ pub struct Client {
     files: Option<Files>,
 }
 
-impl Client {
+impl FakeClient {
     pub fn welcome(&mut self) {
         let (reply, descriptors) = self.connection.receive::<Reply>().unwrap();
         let Reply::Welcome { version: VERSION, session, window_slot, devices, parts, fixed: false } = reply else { panic!("{reply:?}") };
@@ -339,7 +339,7 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for FakeClient {
     fn drop(&mut self) {
         let _ = self.program.kill();
         let _ = self.program.wait();

@@ -20,22 +20,22 @@ const TURNED_AWAY: [&str; 6] = [
 
 /// What a client does: arguments of `tests/cu/chaos.cu`, and how many input lines it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Part {
+pub struct ClientPart {
     arguments: &'static [&'static str],
     lines: usize,
 }
 
 /// Each takes about 0.2 s alone, so that it outlasts the blows.
-pub const WORK: [Part; 2] = [Part { arguments: &["work", "400", "1"], lines: 0 }, Part { arguments: &["work", "250", "2"], lines: 0 }];
-pub const WAIT: Part = Part { arguments: &["wait", "6", "1000000"], lines: 0 };
+pub const WORK: [ClientPart; 2] = [ClientPart { arguments: &["work", "400", "1"], lines: 0 }, ClientPart { arguments: &["work", "250", "2"], lines: 0 }];
+pub const WAIT: ClientPart = ClientPart { arguments: &["wait", "6", "1000000"], lines: 0 };
 /// One kernel after the blows.
-pub const IDLE: Part = Part { arguments: &["idle"], lines: 1 };
+pub const IDLE: ClientPart = ClientPart { arguments: &["idle"], lines: 1 };
 /// Ends with its first results.
-pub const VISIT: Part = Part { arguments: &["idle"], lines: 0 };
-pub const START: Part = Part { arguments: &["work", "40", "3"], lines: 0 };
+pub const VISIT: ClientPart = ClientPart { arguments: &["idle"], lines: 0 };
+pub const START: ClientPart = ClientPart { arguments: &["work", "40", "3"], lines: 0 };
 
 /// What each part prints when it is alone.
-pub type Alone = BTreeMap<Part, String>;
+pub type Alone = BTreeMap<ClientPart, String>;
 
 /// Plays each part on a node of its own.
 ///
@@ -43,7 +43,7 @@ pub type Alone = BTreeMap<Part, String>;
 /// One does not succeed.
 pub fn alone() -> Alone {
     let node = Node::start();
-    let digest = |part: Part| {
+    let digest = |part: ClientPart| {
         let mut client = node.test_client("chaos").args(part.arguments).start();
         for _ in 0..part.lines {
             client.tell("");
@@ -59,7 +59,7 @@ pub fn alone() -> Alone {
 pub struct Actor<'a> {
     pub kind: Kind,
     pub uid: u32,
-    pub part: Part,
+    pub part: ClientPart,
     pub pid: u32,
     client: Client<'a>,
     pub victim: bool,
@@ -71,7 +71,7 @@ pub struct Actor<'a> {
 
 impl<'a> Actor<'a> {
     /// Starts the client, with one more variable if `variable` is set.
-    pub fn start(node: &'a Node, kind: Kind, uid: u32, part: Part, variable: Option<&(&str, String)>) -> Self {
+    pub fn start(node: &'a Node, kind: Kind, uid: u32, part: ClientPart, variable: Option<&(&str, String)>) -> Self {
         let mut builder = node.test_client("chaos").args(part.arguments);
         if let Some((name, value)) = variable {
             builder = builder.env(name, value);

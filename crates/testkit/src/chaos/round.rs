@@ -6,7 +6,7 @@
 //! One file, although long: the acts of a round and the checks after them are read in one order.
 
 use crate::Node;
-use crate::chaos::cast::{Actor, Alone, IDLE, Part, START, Seen, VISIT, WAIT, WORK};
+use crate::chaos::cast::{Actor, Alone, ClientPart, IDLE, START, Seen, VISIT, WAIT, WORK};
 use crate::chaos::clock::{Clock, Instant};
 use crate::chaos::plan::{Act, Due, HEARTBEAT, Kind, Moment, Plan, Role, Target};
 use crate::chaos::rules::{self, Fate, Loss};
@@ -214,7 +214,7 @@ impl<'a> Round<'a> {
         ended
     }
 
-    fn start(&mut self, kind: Kind, uid: u32, part: Part) {
+    fn start(&mut self, kind: Kind, uid: u32, part: ClientPart) {
         self.cast.push(Actor::start(self.node, kind, uid, part, self.plan.heartbeat().as_ref()));
     }
 
