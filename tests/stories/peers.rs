@@ -173,3 +173,41 @@ fn a_card_that_cannot_be_used_is_its_users_affair() {
     assert_eq!(node.server().takeovers, 0);
     client.expect_ok();
 }
+
+/// The same card, when it may be used again: the daemon finds it by itself, and nobody else notices.
+#[test]
+fn a_card_that_can_be_used_again_comes_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let prohibited = folder.path().join("prohibited");
+    std::fs::write(&prohibited, "").expect("a file");
+    let node = Node::with()
+        .device("sim:h200,sim:h200:prohibited")
+        .env("CUMUX_SIM_PROHIBITED_WHILE", prohibited.to_str().expect("text"))
+        .env("CUMUX_DEVICE_RETRY_MS", "50")
+        .env("CUMUX_MOVE_WAIT_MS", "60000")
+        .start();
+    let mut client = using(&node, "0");
+    let before = node.server();
+    let on_the_other = || node.test_client("idle").env(VISIBLE, "1").start();
+    let refused = on_the_other().wait();
+    assert_ne!(refused.status.code(), Some(0), "{refused:?}");
+    // Tries that find nothing move nobody.
+    node.wait_for("a try that finds nothing", |node| node.logs().contains("still cannot be opened").then_some(()));
+    assert_eq!(node.server().executor, before.executor);
+
+    std::fs::remove_file(&prohibited).expect("the file was there");
+    let after = node.wait_for("an executor with both", |node| Some(node.server()).filter(|server| server.executor != 0 && server.executor != before.executor));
+    client.tell("");
+    client.wait_for_line("round 1 right");
+    let mut guest = on_the_other();
+    guest.wait_for_line("ready");
+    guest.tell("");
+    guest.wait_for_line("round 1 right");
+    assert!(node.logs().contains("device 1 (NVIDIA H200) can be used again"), "{}", node.logs());
+    node.wait_for("the end of the one before", |node| (!node.owns(before.executor)).then_some(()));
+    client.tell("");
+    client.wait_for_line("round 2 right");
+    assert_eq!((node.server().takeovers, node.server().executor), (0, after.executor), "nothing was lost");
+    client.expect_ok();
+    guest.expect_ok();
+}

@@ -51,6 +51,44 @@ pub(crate) enum Ending {
     Done,
 }
 
+/// How far the search for absent devices has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Return {
+    /// The executor that serves has all devices, or the search is off.
+    AllPresent,
+    /// The next try is due at `until`, `wait` after the last one.
+    Waiting {
+        /// When it is due.
+        until: Instant,
+        /// How long it is waited for.
+        wait: Duration,
+    },
+    /// Executors with numbers from `first` on have been started since the try began.
+    Trying {
+        /// The least number of such an executor.
+        first: u64,
+        /// The try is given up then.
+        until: Instant,
+        /// The wait before this try.
+        wait: Duration,
+    },
+}
+
+impl Return {
+    /// Standbys that are wanted beside the usual ones.
+    pub(crate) fn count_standbys(self) -> usize {
+        usize::from(matches!(self, Self::Trying { .. }))
+    }
+
+    /// When something is due.
+    pub(crate) fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::AllPresent => None,
+            Self::Waiting { until, .. } | Self::Trying { until, .. } => Some(until),
+        }
+    }
+}
+
 /// How far the replacement of all processes by those of another program has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Upgrade {
@@ -212,6 +250,8 @@ pub(crate) struct Executors {
     pub(crate) no_standby: Option<String>,
     /// What the last one that could not serve has said.
     pub(crate) last_failure: String,
+    /// Whether devices that could not be opened are tried again.
+    pub(crate) coming_back: Return,
 }
 
 impl Executors {
@@ -373,6 +413,7 @@ impl<H: Host> Core<H> {
                 no_standby: None,
                 losses: Losses::default(),
                 last_failure: String::new(),
+                coming_back: Return::AllPresent,
             },
             clients: Clients {
                 sessions: BTreeMap::new(),

@@ -22,6 +22,7 @@
 //! ```text
 //! (this one)  options and limits; starting a server
 //! serve       the loop: one event at a time, then every step that is due
+//! returning   devices that could not be opened are tried again
 //! upgrade     all processes are replaced by those of another program
 //! rebuild     going on with what an earlier server left
 //! keeping     the keeper is started, given what it has to keep, and replaced
@@ -72,6 +73,7 @@ mod outbox;
 mod own;
 mod questions;
 mod rebuild;
+mod returning;
 mod serve;
 mod session;
 mod shares;
@@ -140,6 +142,9 @@ pub struct Limits {
     /// Whether clients with unbounded kernels get executors of their own; no with
     /// `CUMUX_UNBOUNDED_KERNELS=shared`.
     pub confines: bool,
+    /// How long after an executor began to serve without one of its devices that is tried again,
+    /// for the first time; none = never. `CUMUX_DEVICE_RETRY_MS`, 0 = never.
+    pub device_retry: Option<Duration>,
     /// How long processes may take to come up, and moves and upgrades altogether.
     pub waits: Waits,
     /// How long an executor may live after its connection ended, and processes after they were told
@@ -161,6 +166,7 @@ impl Default for Limits {
             heartbeat: Some(Duration::from_secs(5)),
             standbys: 2,
             confines: true,
+            device_retry: Some(Duration::from_secs(10)),
             waits: Waits::default(),
             quit: Duration::from_secs(2),
             storm: 5,
@@ -177,8 +183,10 @@ impl Limits {
         let standbys = cumux_environment::number_or_none("CUMUX_STANDBYS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let default = Self::default();
         let (clients, standbys) = (clients.unwrap_or(default.clients), standbys.unwrap_or(default.standbys));
+        let retry = cumux_environment::number_or_none("CUMUX_DEVICE_RETRY_MS");
+        let device_retry = retry.map_or(default.device_retry, |ms| (ms > 0).then(|| Duration::from_millis(ms)));
         let confines = std::env::var("CUMUX_UNBOUNDED_KERNELS").as_deref() != Ok("shared");
-        Self { clients, standbys, confines, heartbeat: cumux_link::pulse::limit(), waits: Waits::from_environment(), ..default }
+        Self { clients, standbys, confines, device_retry, heartbeat: cumux_link::pulse::limit(), waits: Waits::from_environment(), ..default }
     }
 }
 

@@ -257,6 +257,7 @@ impl<H: Host> Core<H> {
         self.mend_own(now);
         self.move_sessions(now);
         self.upgrade_step(now);
+        self.bring_devices_back(now);
         self.answer_late_questions(now);
         if self.executors.service.is_given()
             && self.keeper.is_up()
@@ -296,6 +297,7 @@ impl<H: Host> Core<H> {
         for question in self.questions.open.values() {
             at(Some(question.until));
         }
+        at(self.executors.coming_back.deadline());
         self.upgrade_deadlines().for_each(|deadline| at(Some(deadline)));
         for session in self.clients.sessions.values() {
             at(session.move_after);

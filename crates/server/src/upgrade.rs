@@ -100,7 +100,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Standbys of the old program are not needed; the next ones are of the new one.
-    fn replace_standbys(&mut self) {
+    pub(crate) fn replace_standbys(&mut self) {
         let (build, active) = (self.executors.build, self.executors.service.active());
         for (id, worker) in &mut self.executors.workers {
             if Some(*id) != active && worker.is_shared() && worker.build < build && !worker.is_dismissed() {
@@ -111,7 +111,7 @@ impl<H: Host> Core<H> {
 
     /// Once a standby of the new program is ready, the old one takes no further sessions and those
     /// that it has are to be with the new one.
-    fn retire_active(&mut self) {
+    pub(crate) fn retire_active(&mut self) {
         let build = self.executors.build;
         let Some(old) = self.executors.service.serving() else { return };
         let ready = self.executors.workers.values().any(|worker| worker.build == build && worker.can_serve());
@@ -122,7 +122,7 @@ impl<H: Host> Core<H> {
         let there: BTreeSet<u32> = self.clients.sessions.values().filter(|session| session.seat == Seat::Taken).map(|session| session.about.id).collect();
         self.set_aside(old, &there, None);
         self.executors.service = Service::ByNobody;
-        self.note(&format!("Upgrade: the {} clients of executor {pid} move to the next one", there.len()));
+        self.note(&format!("The {} clients of executor {pid} move to the next one", there.len()));
         self.end_if_empty(old);
         self.activate(Instant::now());
     }
