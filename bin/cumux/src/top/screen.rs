@@ -166,6 +166,8 @@ fn show(mut terminal: DefaultTerminal, news: &Receiver<News>, pipe: &Path, sampl
             Ok(News::Key(key)) => key,
             Ok(News::Other) | Err(RecvTimeoutError::Timeout) => continue,
             Ok(News::Signal(signal)) => break Err(Interrupted(signal).into()),
+            // The keyboard of a terminal that has gone may say so before the signal does.
+            Ok(News::NoKeyboard(_)) if is_hung_up() => break Err(Interrupted(SIGHUP).into()),
             Ok(News::NoKeyboard(error)) => break Err(error).context("the keyboard cannot be read"),
             Err(RecvTimeoutError::Disconnected) => break Err(Interrupted(SIGHUP).into()),
         };
