@@ -74,8 +74,11 @@ pub fn what_is_mapped_ahead_is_adopted_or_gives_way(open: Opener) {
     assert!(device.expect_extent(7, at, extent.as_fd(), granule).expect("mapped ahead"));
     assert!(device.expect_extent(8, at, other.as_fd(), granule).expect("instead of the first"));
     assert!(!device.adopt_extent(7, at, granule));
+    assert!(device.expect_extent(9, at + granule, extent.as_fd(), granule).expect("mapped ahead"));
     device.map(at, other.as_fd(), 0, granule).expect("instead of what was mapped ahead");
     assert_eq!(first_byte(), 2);
+    assert!(device.adopt_extent(9, at + granule, granule), "what lies behind it stays");
+    device.unmap(at + granule, granule).expect("adopted");
     device.unmap(at, granule).expect("unmapped");
     assert!(device.expect_extent(7, at, extent.as_fd(), granule).expect("mapped ahead"));
     device.forget_expected(&|address| address == at);
