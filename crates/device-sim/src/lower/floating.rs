@@ -291,7 +291,7 @@ fn select_half(i: &Instruction, ty: T) -> Lowered<(AluFunction, u16)> {
     let extreme = matches!(i.opcode, O::Min | O::Max);
     let bit = |word: Word, value: u16| if i.has(word) { value } else { 0 };
     let how = if extreme {
-        bit(Word::Nan, h::NAN.into()) | bit(Word::Xorsign, h::XORSIGN.into())
+        bit(Word::Nan, h::NAN.into()) | bit(Word::Xorsign, h::XORSIGN.into()) | bit(Word::Ftz, h::FTZ.into())
     } else {
         bit(Word::Sat, h::SAT.into()) | bit(Word::Relu, h::RELU.into()) | bit(Word::Ftz, h::FTZ.into())
     };
