@@ -33,7 +33,7 @@ fn each_mistake_is_named_with_its_place() {
         ("add.u32 %r1, %r2, %r3", "line 12, column 22: expected ';' here (the next thing is 'ret')"),
         ("add.u32 %r1 %r2, %r3;", "line 12, column 13: expected ';', found '%r2'"),
         ("add.u32 %r1, %r2;", "line 12, column 1: 'add.u32' takes 3 operands, found 2"),
-        ("frobnicate %r1;", "line 12, column 1: unknown instruction 'frobnicate' (instructions up to PTX 9.0 are known)"),
+        ("frobnicate %r1;", "line 12, column 1: unknown instruction 'frobnicate' (instructions up to PTX 9.2 are known)"),
         ("add.foo.u32 %r1, %r2, %r3;", "line 12, column 4: unknown modifier '.foo' of 'add'"),
         ("mov.b32 %r1, %r8;", "line 12, column 14: '%r8' is not declared (declare it with .reg, or raise the count in its range)"),
         ("mov.b32 %r1, nothing;", "line 12, column 14: 'nothing' is not declared (declare it before it is used)"),
