@@ -322,7 +322,15 @@ impl Warp {
         let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, linked.constants64(frame.function), &code.constants32);
         let alive = self.alive;
         let here = fragment.lanes;
-        let mut near = NearMemory { shared, peers, rank: *rank, local: &mut self.local, local_bytes: self.local_bytes, frame: frame.local, parameters: &launch.parameters };
+        let mut near = NearMemory {
+            shared,
+            peers,
+            rank: *rank,
+            local: &mut self.local,
+            local_bytes: self.local_bytes,
+            frame: frame.local,
+            parameters: &launch.parameters,
+        };
         let mut steps_left = fragment.steps_left;
         let mut pc = fragment.pc;
         let instructions = &program.code[..];

@@ -97,7 +97,10 @@ fn lower_bulk(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let (to, from) = spaces(i)?;
     let counted = i.modifiers.iter().any(|m| matches!(m, Modifier::Other(word) if word.starts_with("mbarrier")));
     if i.has(Word::Mask)
-        || !matches!((to.is_shared(), from, counted), (true, StateSpace::Global | StateSpace::SharedCta, true) | (false, StateSpace::Shared | StateSpace::SharedCta, false))
+        || !matches!(
+            (to.is_shared(), from, counted),
+            (true, StateSpace::Global | StateSpace::SharedCta, true) | (false, StateSpace::Shared | StateSpace::SharedCta, false)
+        )
     {
         return Err(Trouble::Refused);
     }

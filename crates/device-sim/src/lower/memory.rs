@@ -6,9 +6,7 @@ use super::error::{Lowered, Trouble, reject};
 use super::registers::Class;
 use crate::program::code::{AtomicHow, AtomicOp, Base, MbarrierKind, MbarrierOp, MemoryOp, Op, Order, Space};
 use crate::simd::lanes::{NO_SLOT, RegisterSlot};
-use cumux_ptx::ast::{
-    AddressBase, FunctionKind, Instruction, MemoryOrder, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T, StateSpace, SymbolRef,
-};
+use cumux_ptx::ast::{AddressBase, FunctionKind, Instruction, MemoryOrder, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T, StateSpace, SymbolRef};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     match i.opcode {
@@ -191,7 +189,11 @@ pub(super) fn lower_asynchronous(lowerer: &mut Lowerer<'_>, i: &Instruction) -> 
         return Err(Trouble::Refused);
     }
     let bytes = first_type(i)?.bytes() as u32 * u32::from(i.vector());
-    if i.opcode == O::St { lower_store(lowerer, i)? } else { lower_atomic(lowerer, i)? }
+    if i.opcode == O::St {
+        lower_store(lowerer, i)?
+    } else {
+        lower_atomic(lowerer, i)?
+    }
     let (space, base, offset) = lower_address(lowerer, i.space(), barrier)?;
     let a = lowerer.intern_constant32(bytes);
     lowerer.emit(Op::Mbarrier(Box::new(MbarrierOp { kind: MbarrierKind::Complete, space, base, offset, d: NO_SLOT, a })));
@@ -327,9 +329,7 @@ fn lower_mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         .collect();
     // The spaces of the object are modifiers of their own. What is not known here may change what
     // the instruction does.
-    let known = [
-        "init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "pending_count", "test_wait", "try_wait", "parity", "noComplete",
-    ];
+    let known = ["init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "pending_count", "test_wait", "try_wait", "parity", "noComplete"];
     if !words.iter().all(|word| known.contains(&word.as_str())) {
         return Err(Trouble::Refused);
     }

@@ -51,7 +51,8 @@ pub(crate) fn run(card: &SoftwareCard, number: usize) {
         let _ = rustix::process::setpriority_process(None, (now + NICE_STEP).min(MAX_NICE));
     }
     let bounds = if models::rounds_bounds(&card.facts.id) { Bounds::Granule } else { Bounds::Exact };
-    let mut worker = Worker { card, number, memory: WorkerMemory::new(bounds), reports_seen: 0, spare: Vec::new(), coordinates: Vec::new(), spare_logs: Vec::new() };
+    let mut worker =
+        Worker { card, number, memory: WorkerMemory::new(bounds), reports_seen: 0, spare: Vec::new(), coordinates: Vec::new(), spare_logs: Vec::new() };
     while let Some(job) = worker.next_job() {
         match job {
             Job::Report(report) => worker.deliver_report(report),

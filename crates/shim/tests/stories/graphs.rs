@@ -10,7 +10,8 @@ use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use cumux_abi::{
     CU_STREAM_LEGACY, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent, CUfunction, CUgraph, CUgraphExec,
-    CUgraphInstantiate_flags, CUgraphMem_attribute, CUgraphNode, CUgraphNodeType, CUipcMemHandle, CUmemorytype, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUgraphInstantiate_flags, CUgraphMem_attribute, CUgraphNode, CUgraphNodeType, CUipcMemHandle, CUmemorytype, CUresult, CUstream, CUstreamCaptureMode,
+    CUstreamCaptureStatus,
 };
 use cumux_wire::record::Op;
 use std::sync::Mutex;
