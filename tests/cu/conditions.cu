@@ -132,5 +132,52 @@ int main() {
     CHECK(cudaMemcpyAsync(found, words, sizeof found, cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamSynchronize(stream));
     std::printf("long: %d\n", found[1]);
+    // What nodes in a body do is changed in the graph, in the executable, and by another graph; a launch that is
+    // under way keeps what it has.
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphConditionalHandleCreate(&again, graph, 1, cudaGraphCondAssignDefault));
+    conditional(graph, nullptr, again, cudaGraphCondTypeIf, 1, &body);
+    cudaGraphNode_t adds = kernel(body, nullptr, (void *)add, more), clears;
+    cudaMemsetParams sets = {};
+    sets.dst = chosen, sets.value = 7, sets.elementSize = 4, sets.width = sets.height = 1;
+    CHECK(cudaGraphAddMemsetNode(&clears, body, nullptr, 0, &sets));
+    CHECK(cudaMemset(words, 0, 8 * sizeof(int)));
+    cudaKernelNodeParams change = {};
+    change.func = (void *)add;
+    change.gridDim = change.blockDim = dim3(1);
+    void *by_one[] = {&inner, &one}, *by_two[] = {&inner, &two};
+    change.kernelParams = by_one;
+    CHECK(cudaGraphKernelNodeSetParams(adds, &change));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphLaunch(exec, stream));
+    change.kernelParams = by_two;
+    sets.value = 9;
+    CHECK(cudaGraphExecKernelNodeSetParams(exec, adds, &change));
+    CHECK(cudaGraphExecMemsetNodeSetParams(exec, clears, &sets));
+    CHECK(cudaMemcpyAsync(found, words, sizeof found, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    std::printf("changed in the graph: %d %d\n", found[2], found[3]);
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaMemcpyAsync(found, words, sizeof found, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    std::printf("changed in the executable: %d %d\n", found[2], found[3]);
+    CHECK(cudaGraphNodeSetEnabled(exec, adds, 0));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaMemcpyAsync(found, words, sizeof found, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaGraphNodeSetEnabled(exec, adds, 1));
+    std::printf("not enabled: %d\n", found[2]);
+    // Another graph of the same shape brings a condition of its own, with the default of another.
+    CHECK(cudaGraphCreate(&wrong, 0));
+    CHECK(cudaGraphConditionalHandleCreate(&again, wrong, 1, cudaGraphCondAssignDefault));
+    conditional(wrong, nullptr, again, cudaGraphCondTypeIf, 1, &body);
+    kernel(body, nullptr, (void *)add, more);
+    cudaGraphExecUpdateResultInfo info;
+    CHECK(cudaGraphExecUpdate(exec, wrong, &info));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaMemcpyAsync(found, words, sizeof found, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    std::printf("updated: %d\n", found[2]);
     return 0;
 }

@@ -160,7 +160,7 @@ fn graphs_run_as_their_kernels_say() {
         return;
     }
     let expected = "type: conditional\nleft 0 rounds 10 inner 80 chosen 2 after 1200 either 4\nleft 0 rounds 20 inner 160 chosen 2 after 2400 either 8\n\
-                    a host function in a body: cudaErrorNotSupported\nlong: 20000";
+                    a host function in a body: cudaErrorNotSupported\nlong: 20000\nchanged in the graph: 1 7\nchanged in the executable: 3 9\nnot enabled: 3\nupdated: 23";
     assert_eq!(said, expected);
     let client = node.test_client("conditions").start();
     client.wait_for_line("a host function in a body: cudaErrorNotSupported");
@@ -169,6 +169,18 @@ fn graphs_run_as_their_kernels_say() {
         node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.takeovers == takeovers && server.state == "ACTIVE"));
     }
     assert_eq!(client.expect_ok(), expected);
+}
+
+/// Shared memory and barriers of several blocks, on every software GPU that has clusters; the
+/// others say that they have none.
+#[test]
+fn thread_block_clusters_share_memory() {
+    for device in ["sim:h200", "sim:b300", "sim:rtx-pro-6000"] {
+        let node = Node::with().device(device).start();
+        assert_eq!(node.test_client("block_clusters").start().expect_ok(), "block clusters: PASS", "{device}");
+    }
+    let node = Node::with().device("sim:l4").start();
+    assert_eq!(node.test_client("block_clusters").start().expect_ok(), "block clusters: NONE");
 }
 
 // ---- tensor cores, textures and surfaces

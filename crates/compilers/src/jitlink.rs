@@ -248,9 +248,11 @@ impl Real {
             }
         }
         match cumux_fatbin::link(&link.pieces) {
-            Ok(mut text) => {
-                text.push('\0');
-                link.result = Some(text.into_bytes());
+            Ok(text) => {
+                let mut text = text.into_bytes();
+                text = cumux_fatbin::limit_registers(&text, options::most_registers(&link.options)).unwrap_or(text);
+                text.push(0);
+                link.result = Some(text);
                 SUCCESS
             }
             Err(unlinked) => {

@@ -36,6 +36,13 @@ pub fn capability(options: &[Vec<u8>]) -> Option<u32> {
     std::str::from_utf8(&number[..digits]).ok()?.parse().ok()
 }
 
+/// The registers that a thread may have: 32 for `-maxrregcount=32`. `None` without a limit.
+pub fn most_registers(options: &[Vec<u8>]) -> Option<u32> {
+    let limits = options.iter().map(|option| split(option)).filter(|(name, _)| matches!(*name, b"-maxrregcount" | b"--maxrregcount"));
+    let number = limits.filter_map(|(_, value)| value).next_back()?;
+    std::str::from_utf8(number).ok()?.trim().parse().ok().filter(|number| *number > 0)
+}
+
 /// The options of a link that makes PTX out of intermediate code.
 pub fn for_linked_ptx(options: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut new: Vec<Vec<u8>> = options.iter().filter(|option| !matches!(option.as_slice(), b"-lto" | b"-ptx")).cloned().collect();
@@ -88,6 +95,8 @@ mod tests {
         assert_eq!(capability(&list(&["-arch=sm_80", "-lto", "-arch=sm_90a"])), Some(90));
         assert_eq!((capability(&list(&["-arch=compute_90"])), capability(&list(&["-lto"]))), (None, None));
         assert_eq!(for_linked_ptx(&list(&["-lto", "-arch=sm_90", "-O3"])), list(&["-arch=sm_90", "-O3", "-lto", "-ptx"]));
+        assert_eq!(most_registers(&list(&["-maxrregcount=64", "--maxrregcount=38", "-arch=sm_90"])), Some(38));
+        assert_eq!((most_registers(&list(&["-maxrregcount=0"])), most_registers(&list(&["-maxrregcount=x"])), most_registers(&[])), (None, None, None));
         assert!(leaves_no_cubin(&list(&["-lto", "-ptx"])) && !leaves_no_cubin(&list(&["-lto"])));
     }
 }

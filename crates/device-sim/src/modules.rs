@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::lower::{self, CompileError, Options};
 use crate::memory::maps::Mappings;
 use crate::models::Limits;
-use crate::program::{Kernel, LinkedProgram, Program};
+use crate::program::{LinkedProgram, Program};
 
 /// Largest PTX text that is unpacked.
 const MAX_PTX_BYTES: u64 = 256 << 20;
@@ -75,7 +75,7 @@ pub struct KernelVerdict {
 /// Says of each kernel of an image whether it would run.
 pub(crate) fn judge_kernels(limits: &Limits, bytes: &[u8]) -> Result<Vec<KernelVerdict>, DeviceError> {
     let program = compile_image(limits, bytes)?;
-    Ok(program.kernels.iter().map(|kernel| KernelVerdict { name: kernel.name.clone(), refused: find_refusal(kernel) }).collect())
+    Ok(program.kernels.iter().map(|kernel| KernelVerdict { name: kernel.name.clone(), refused: kernel.refused.as_ref().map(ToString::to_string) }).collect())
 }
 
 /// Loads an image for a client. Returns the module, and what the client must know about it.
@@ -141,12 +141,6 @@ pub(crate) fn write(maps: &RwLock<Mappings>, address: u64, bytes: &[u8]) -> Resu
     })
 }
 
-/// Why no launch of a kernel can run here, as far as the kernel's code shows it.
-fn find_refusal(kernel: &Kernel) -> Option<String> {
-    let clusters = || kernel.cluster.iter().any(|d| *d > 1).then(|| "the software GPU has no thread block clusters, which this kernel requires".to_owned());
-    kernel.refused.as_ref().map(ToString::to_string).or_else(clusters)
-}
-
 /// What a client must know about a kernel.
 fn describe_function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
     let kernel = &program.kernels[index];
@@ -163,7 +157,7 @@ fn describe_function(limits: &Limits, program: &Program, index: usize) -> Functi
         binary_version: limits.capability,
         cluster: kernel.cluster,
         required_block: kernel.required_block,
-        refused: find_refusal(kernel),
+        refused: kernel.refused.as_ref().map(ToString::to_string),
         unbounded: kernel.unbounded,
     }
 }
@@ -213,7 +207,7 @@ const MAX_NAMED_IN_LOG: usize = 8;
 /// Logs which kernels of a new module will be refused when they are launched, with instruction and
 /// line.
 fn log_refused(program: &Program) {
-    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, find_refusal(kernel)?)));
+    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, kernel.refused.as_ref()?)));
     for (name, refusal) in refused.by_ref().take(MAX_NAMED_IN_LOG) {
         tracing::warn!("kernel {name} will be refused when it is launched: {refusal}");
     }
@@ -292,12 +286,13 @@ mod tests {
     ret;
 }
 .visible .entry clustered() .reqnctapercluster 2, 1, 1 { ret; }
+.visible .entry counted() .blocksareclusters .reqntid 32, 1, 1 .reqnctapercluster 2, 1, 1 { ret; }
 ";
         let judged = crate::judge_kernels("sim:h200", text.as_bytes()).unwrap();
         let refused: Vec<(&str, Option<&str>)> = judged.iter().map(|kernel| (kernel.name.as_str(), kernel.refused.as_deref())).collect();
-        let [("plain", None), ("matrix", Some(matrix)), ("clustered", Some(clustered))] = refused[..] else { panic!("{refused:?}") };
+        let [("plain", None), ("matrix", Some(matrix)), ("clustered", None), ("counted", Some(counted))] = refused[..] else { panic!("{refused:?}") };
         assert!(matrix.contains("wgmma.fence.sync.aligned (PTX line 7)"), "{matrix}");
-        assert!(clustered.contains("clusters"), "{clustered}");
+        assert!(counted.contains(".blocksareclusters"), "{counted}");
         // What could not be loaded says why, as a program would be told.
         let old = crate::judge_kernels("sim:t4", text.as_bytes()).unwrap_err();
         assert!(matches!(old, DeviceError::Image { result: result::NO_BINARY_FOR_GPU, .. }) && old.to_string().contains("sm_75"), "{old}");

@@ -1,7 +1,7 @@
 //! PTX files that contain their expectations (`tests/ptx/*.ptx`).
 //!
-//! A comment line `// run KERNEL [grid=X[,Y[,Z]]] [block=…] [shared=BYTES]` begins a case. The
-//! lines that follow belong to it:
+//! A comment line `// run KERNEL [grid=X[,Y[,Z]]] [block=…] [cluster=…] [shared=BYTES]` begins a
+//! case. The lines that follow belong to it:
 //!
 //! - `// buffer NAME TYPE VALUES`: device memory.
 //! - `// args ITEM…`: the arguments, each the name of a buffer or `TYPE:VALUE`.
@@ -67,6 +67,7 @@ struct Case<'a> {
     kernel: &'a str,
     grid: [u32; 3],
     block: [u32; 3],
+    cluster: [u32; 3],
     shared: u32,
     buffers: Vec<(&'a str, Vec<u8>)>,
     args: Vec<&'a str>,
@@ -91,11 +92,12 @@ fn cases(text: &str) -> Vec<Case<'_>> {
         let words: Vec<&str> = comment.split_whitespace().collect();
         match words.as_slice() {
             ["run", kernel, options @ ..] => {
-                let mut case = Case { line: n + 1, kernel, grid: [1; 3], block: [1; 3], ..Case::default() };
+                let mut case = Case { line: n + 1, kernel, grid: [1; 3], block: [1; 3], cluster: [1; 3], ..Case::default() };
                 for option in options {
                     match option.split_once('=') {
                         Some(("grid", size)) => case.grid = three(size),
                         Some(("block", size)) => case.block = three(size),
+                        Some(("cluster", size)) => case.cluster = three(size),
                         Some(("shared", size)) => case.shared = size.parse().expect("bytes"),
                         _ => panic!("line {}: unknown option {option}", n + 1),
                     }
@@ -150,7 +152,7 @@ fn check(file: &str, text: &str, case: &Case<'_>, report: &mut String) {
         let from = parameter.offset as usize;
         parameters[from..from + parameter.bytes as usize].copy_from_slice(&bits.to_le_bytes()[..parameter.bytes as usize]);
     }
-    match (loaded.run(case.kernel, case.grid, case.block, case.shared, parameters), case.fault) {
+    match (loaded.run_clusters(case.kernel, case.grid, case.block, case.cluster, case.shared, parameters), case.fault) {
         (Ok(_), None) => {}
         (Ok(_), Some(fault)) => writeln!(report, "{place}: ended well, but should fault: {fault}").expect("text"),
         (Err(fault), Some(expected)) if fault.to_string().contains(expected) => {}

@@ -172,7 +172,9 @@ fn executor() {
             let rows = |address| Rows { address, pitch: 0, slice: 0 };
             Work::Copy { target: rows(COPY), source: rows(DATA), extent: CopyExtent { width: u64::from(4 * WORDS), height: 1, depth: 1 } }
         } else {
-            Work::Kernel(Kernel { launch: launch.clone(), resume: resumes.remove(&token) })
+            // Some of the kernels run in clusters, each of which is undone or done as a whole.
+            let cluster = if workload == "mixed" && token % 4 == 3 { [4, 1, 1] } else { [0; 3] };
+            Work::Kernel(Kernel { launch: Launch { cluster, ..launch.clone() }, resume: resumes.remove(&token) })
         };
         device.submit(stream, token, work).unwrap();
     }

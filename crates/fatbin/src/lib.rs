@@ -22,6 +22,7 @@ mod format;
 mod image;
 mod length;
 mod linkable;
+mod registers;
 mod relocatable;
 mod unpack;
 
@@ -35,6 +36,7 @@ pub use format::{CONTAINER_MAGIC, Format, WRAPPER_MAGIC, identify};
 pub use image::{Image, ImageKind, Variant, best_compiled, best_ptx};
 pub use length::{Length, total_len};
 pub use linkable::{Code, Piece, Unlinked, check, containers, link, pieces, pieces_of_parts};
+pub use registers::limit_registers;
 pub use relocatable::Relocatable;
 pub use unpack::Compression;
 

@@ -49,8 +49,8 @@ pub(crate) enum Tok {
     /// A name, a register (`%r1`), or `_`.
     #[regex(r"[A-Za-z_$][A-Za-z0-9_$]*|%[A-Za-z0-9_$]+")]
     Name,
-    /// `.param`, `.shared::cta`, `.2d`; the text includes the dot.
-    #[regex(r"\.[A-Za-z0-9_]+(::[A-Za-z0-9_]+)*")]
+    /// `.param`, `.shared::cta`, `.2d`, `.sp::2:4`; the text includes the dot.
+    #[regex(r"\.[A-Za-z0-9_]+(::[A-Za-z0-9_]+)*(::[0-9]:[0-9])?")]
     Dotted,
     /// Anything that begins with a digit; read by `number`.
     #[regex(r"[0-9][0-9A-Za-z_]*")]

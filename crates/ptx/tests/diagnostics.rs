@@ -33,7 +33,7 @@ fn each_mistake_is_named_with_its_place() {
         ("add.u32 %r1, %r2, %r3", "line 12, column 22: expected ';' here (the next thing is 'ret')"),
         ("add.u32 %r1 %r2, %r3;", "line 12, column 13: expected ';', found '%r2'"),
         ("add.u32 %r1, %r2;", "line 12, column 1: 'add.u32' takes 3 operands, found 2"),
-        ("frobnicate %r1;", "line 12, column 1: unknown instruction 'frobnicate' (instructions up to PTX 9.0 are known)"),
+        ("frobnicate %r1;", "line 12, column 1: unknown instruction 'frobnicate' (instructions up to PTX 9.2 are known)"),
         ("add.foo.u32 %r1, %r2, %r3;", "line 12, column 4: unknown modifier '.foo' of 'add'"),
         ("mov.b32 %r1, %r8;", "line 12, column 14: '%r8' is not declared (declare it with .reg, or raise the count in its range)"),
         ("mov.b32 %r1, nothing;", "line 12, column 14: 'nothing' is not declared (declare it before it is used)"),
@@ -84,11 +84,11 @@ const HALVES: &[&str] = &["f16", "f16x2", "bf16", "bf16x2"];
 const FLOATS: &[&str] = &["f32", "f64"];
 const BITS: &[&str] = &["b16", "b32", "b64"];
 
-/// As the manual lists them, instruction by instruction (PTX ISA 9.0, chapter 9.7).
+/// As the manual lists them, instruction by instruction (PTX ISA 9.2, chapter 9.7).
 #[test]
 fn each_instruction_takes_the_types_of_the_manual() {
-    let cases: [(&[&str], &[&[&str]]); 24] = [
-        (&["add", "sub", "min", "max"], &[INTEGERS, &["u16x2", "s16x2"], HALVES, FLOATS, &["f32x2"]]),
+    let cases: [(&[&str], &[&[&str]]); 25] = [
+        (&["add", "sub", "min", "max"], &[INTEGERS, &["u16x2", "s16x2", "u8x4", "s8x4"], HALVES, FLOATS, &["f32x2"]]),
         (&["mul.lo"], &[INTEGERS, HALVES, FLOATS, &["f32x2"]]),
         (&["mad.lo"], &[INTEGERS, FLOATS]),
         (&["fma.rn"], &[HALVES, FLOATS, &["f32x2"]]),
@@ -96,7 +96,8 @@ fn each_instruction_takes_the_types_of_the_manual() {
         (&["rem", "sad"], &[INTEGERS]),
         (&["addc", "subc", "madc.lo"], &[&["u32", "s32", "u64", "s64"]]),
         (&["mul24.lo", "mad24.lo", "szext.wrap", "dp4a"], &[&["u32", "s32"]]),
-        (&["abs", "neg"], &[&["s16", "s32", "s64"], HALVES, FLOATS]),
+        (&["abs"], &[&["s16", "s32", "s64"], HALVES, FLOATS]),
+        (&["neg"], &[&["s16", "s32", "s64", "s8x4"], HALVES, FLOATS]),
         (&["and", "or", "xor", "not"], &[BITS, &["pred"]]),
         (&["cnot", "shl"], &[BITS]),
         (&["shr"], &[BITS, INTEGERS]),

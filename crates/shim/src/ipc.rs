@@ -5,7 +5,7 @@ use crate::ffi::{Try, error, put};
 use crate::loan::{self, HANDLE_BYTES, Kind};
 use crate::log::because;
 use crate::memory::{self, Allocation, Sort};
-use crate::{context, process};
+use crate::{capture, context, process};
 use core::ffi::{c_char, c_uint};
 use cumux_abi::{CUdeviceptr, CUevent, CUipcEventHandle, CUipcMem_flags, CUipcMemHandle};
 
@@ -46,6 +46,8 @@ pub unsafe fn cuIpcOpenMemHandle_v2(out: *mut CUdeviceptr, handle: CUipcMemHandl
     }
     let not_ours = || because(error::INVALID_HANDLE, "the handle was not made by cuIpcGetMemHandle of a program that is served by cumux");
     let (token, _) = loan::decode(Kind::Memory, &from_c(handle.reserved)).ok_or_else(not_ours)?;
+    // As an allocation.
+    capture::refuse_unsafe_call()?;
     let place = loan::open(session, token, Kind::Memory)?;
     if place.is_first {
         let (start, bytes, sort) = (place.address, place.bytes, Sort::Borrowed);
@@ -59,6 +61,7 @@ pub unsafe fn cuIpcOpenMemHandle_v2(out: *mut CUdeviceptr, handle: CUipcMemHandl
 pub unsafe fn cuIpcCloseMemHandle(address: CUdeviceptr) -> Try {
     let session = process::enter()?;
     let known = memory::read_allocations().at(address).copied().filter(|known| known.sort == Sort::Borrowed).ok_or(error::INVALID_VALUE)?;
+    capture::refuse_unsafe_call()?;
     // As the driver: what may use the memory is over before it goes.
     context::drain_by_id(session, known.context)?;
     if loan::close(session, address)? {

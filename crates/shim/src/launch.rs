@@ -5,7 +5,7 @@ use crate::callback::Work;
 use crate::connection::Connection;
 use crate::ffi::{Try, error, forward, get, list};
 use crate::function::{self, Function};
-use crate::limits::{Config, check};
+use crate::limits::{Config, Limits, check};
 use crate::log::unsupported;
 use crate::stream::Stream;
 use crate::{callback, context, device, library, process};
@@ -110,6 +110,46 @@ pub(crate) fn permitted(info: &FunctionInfo) -> Try {
     }
 }
 
+/// The launch with the cluster that it will have: what it asks for, or what the program has set on
+/// the function. A cluster that the kernel names stays out of it, as the device knows that one.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_CLUSTER_SIZE` for a cluster that the kernel, the function or the device does
+/// not take.
+fn with_cluster(session: &Connection, function: &Function, config: &Config, limits: &Limits) -> Try<Config> {
+    let set = function.required_cluster();
+    let own = function.info.cluster;
+    if config.cluster == [0; 3] && set == [0; 3] && own == [0; 3] {
+        return Ok(*config);
+    }
+    let asked = if config.cluster == [0; 3] { set } else { config.cluster };
+    if asked != [0; 3] && own != [0; 3] && asked != own {
+        return Err(error::INVALID_CLUSTER_SIZE);
+    }
+    let cluster = if asked == [0; 3] { own } else { asked };
+    let blocks = cluster.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
+    if limits.clusters && blocks > 1 {
+        let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
+        let room = limits.active_clusters(&*function.info, threads, config.shared, cluster, context::multiprocessors(session));
+        if blocks > limits.largest_cluster(function.takes_larger_clusters()) || room == 0 {
+            return Err(error::INVALID_CLUSTER_SIZE);
+        }
+    }
+    Ok(Config { cluster: asked, ..*config })
+}
+
+/// Checks that a kernel of a graph can be launched with the clusters that it has now.
+///
+/// # Errors
+/// As [`with_cluster`], and what [`check`] says.
+pub(crate) fn check_cluster(function: &Function, launch: &Launch) -> Try {
+    let session = process::enter()?;
+    let Launch { grid, block, cluster, shared, cooperative, .. } = *launch;
+    let limits = function::attributes::limits(session);
+    let config = with_cluster(session, function, &Config { grid, block, cluster, shared, cooperative }, limits)?;
+    check(&*function.info, function.max_dynamic(limits), limits, context::multiprocessors(session), &config)
+}
+
 /// The beginning of a name that is too long for a message.
 fn shortened(name: &str) -> &str {
     name.char_indices().nth(200).map_or(name, |(end, _)| &name[..end])
@@ -128,6 +168,7 @@ pub(crate) unsafe fn prepare(
 ) -> Try<Launch> {
     permitted(&function.info)?;
     let limits = function::attributes::limits(session);
+    let config = &with_cluster(session, function, config, limits)?;
     check(&*function.info, function.max_dynamic(limits), limits, crate::context::multiprocessors(session), config)?;
     let mut launch = Launch::default();
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
@@ -174,6 +215,7 @@ unsafe fn launch(
     permitted(&function.info)?;
     let device = device::named(session, stream.device.cast_signed())?;
     let limits = &device.limits;
+    let config = &with_cluster(session, function, config, limits)?;
     // The setting is only needed by launches that use dynamic shared memory.
     let dynamic = if config.shared == 0 { 0 } else { function.max_dynamic(limits) };
     // What the launch may run on only matters to those that must fit on it.

@@ -21,6 +21,11 @@ use crate::simd::processor::{VectorCode, run_fastest};
 pub(super) struct NearMemory<'a> {
     /// The block's shared memory.
     pub shared: &'a mut [u8],
+    /// The shared memory of all blocks of the cluster but this one, by rank; empty if the block is
+    /// alone.
+    pub peers: &'a mut [Vec<u8>],
+    /// The block's rank in its cluster.
+    pub rank: u32,
     /// Local memory of all lanes of the warp, one lane after the other.
     pub local: &'a mut [u8],
     /// Bytes of one lane's local memory.
@@ -142,6 +147,9 @@ pub(super) fn for_each_range<M: GlobalMemory>(
 
 /// The bytes of one lane's access to shared or local memory.
 pub(super) fn near_bytes<'a>(near: &'a mut NearMemory<'_>, space: Space, offset: u64, bytes: u64, lane: usize) -> LaneResult<&'a mut [u8]> {
+    if space == Space::Shared && offset >= window::SHARED_OF_BLOCK {
+        return cluster_bytes(near, offset, bytes, lane);
+    }
     let (memory, start, limit, kind, origin) = match space {
         Space::Shared => {
             let limit = near.shared.len() as u64;
@@ -157,6 +165,18 @@ pub(super) fn near_bytes<'a>(near: &'a mut NearMemory<'_>, space: Space, offset:
     }
     let from = (start + offset) as usize;
     Ok(&mut memory[from..from + bytes as usize])
+}
+
+/// The bytes of one lane's access to the shared memory of a block of the cluster, by rank.
+#[cold]
+fn cluster_bytes<'a>(near: &'a mut NearMemory<'_>, offset: u64, bytes: u64, lane: usize) -> LaneResult<&'a mut [u8]> {
+    let outside = LaneFault::access(FaultKind::SharedOutOfBounds, lane, window::SHARED.start.wrapping_add(offset), bytes as u32);
+    let (Some(rank), at) = window::shared_block(offset) else { return Err(outside) };
+    if offset >= window::SHARED.bytes {
+        return Err(outside);
+    }
+    let memory = if rank == u64::from(near.rank) { Some(&mut *near.shared) } else { near.peers.get_mut(rank as usize).map(Vec::as_mut_slice) };
+    memory.and_then(|memory| memory.get_mut(at as usize..(at + bytes) as usize)).ok_or(outside)
 }
 
 /// The compiler's own accesses to the frame are right, so one that lies outside has met the end of
@@ -280,6 +300,7 @@ impl<M: GlobalMemory> VectorCode for WarpLoad<'_, '_, '_, M> {
         };
         match CoalescedAccess::in_slice(slice, at, mask, &shape, bytes) {
             Some(coalesced) => load_registers(registers, op, mask, &coalesced),
+            None if is_of_cluster(space, &shape) => load_from_cluster(registers, op, &all_addresses(registers, op, given), mask, near)?,
             None => return Err(outside_fault(&all_addresses(registers, op, given), mask, bytes, slice.len(), space)),
         }
         Ok(())
@@ -330,6 +351,7 @@ impl<M: GlobalMemory> VectorCode for WarpStore<'_, '_, '_, M> {
         let length = slice.len();
         match CoalescedAccess::in_slice_mut(slice, at, mask, &shape, bytes) {
             Some(coalesced) => store_registers(registers, op, &coalesced),
+            None if is_of_cluster(space, &shape) => store_to_cluster(registers, op, &all_addresses(registers, op, given), mask, near)?,
             None => return Err(outside_fault(&all_addresses(registers, op, given), mask, bytes, length, space)),
         }
         Ok(())
@@ -416,5 +438,38 @@ fn store_lane_by_lane<M: GlobalMemory>(registers: &WarpRegisters<'_>, op: &Memor
                 _ => range.store64(offset, value, op.order),
             }
         }
+    })
+}
+
+/// Whether an access of shared memory names a block of the cluster by its rank.
+#[cold]
+fn is_of_cluster(space: Space, shape: &AddressShape) -> bool {
+    space == Space::Shared && shape.high >= window::SHARED_OF_BLOCK
+}
+
+/// Loads from shared memory of several blocks of a cluster, lane after lane.
+#[inline(never)]
+fn load_from_cluster(registers: &mut WarpRegisters<'_>, op: &MemoryOp, at: &PerLane64, mask: u32, near: &mut NearMemory<'_>) -> LaneResult<()> {
+    let (count, step) = register_pieces(op);
+    try_for_each_lane(mask, |lane| {
+        for n in 0..count {
+            let mut value = [0; 8];
+            value[..step as usize].copy_from_slice(near_bytes(near, Space::Shared, at.0[lane] + step * n as u64, step, lane)?);
+            write_register(registers, op, n, lane, extend_sign(u64::from_le_bytes(value), step as u8, op.sign));
+        }
+        Ok(())
+    })
+}
+
+/// Stores to shared memory of several blocks of a cluster, lane after lane.
+#[inline(never)]
+fn store_to_cluster(registers: &WarpRegisters<'_>, op: &MemoryOp, at: &PerLane64, mask: u32, near: &mut NearMemory<'_>) -> LaneResult<()> {
+    let (count, step) = register_pieces(op);
+    try_for_each_lane(mask, |lane| {
+        for n in 0..count {
+            let value = read_register(registers, op, n, lane).to_le_bytes();
+            near_bytes(near, Space::Shared, at.0[lane] + step * n as u64, step, lane)?.copy_from_slice(&value[..step as usize]);
+        }
+        Ok(())
     })
 }

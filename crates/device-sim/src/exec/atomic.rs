@@ -145,18 +145,21 @@ fn perform_in_space<M: GlobalMemory>(
         return Err(misaligned_fault(at, mask, op.bytes.into(), space));
     }
     if matches!(space, Space::Global | Space::Generic) {
+        // "atom.add.f32 on global memory flushes subnormal inputs and results to sign-preserving
+        // zero", in shared memory it does not (PTX ISA, *atom*).
+        let how = if let AtomicHow::AddF32 { .. } = op.how { AtomicHow::AddF32 { flush: true } } else { op.how };
         let Some(coalesced) = CoalescedAccess::in_global(memory, at, mask, &shape, op.bytes.into(), Access::Atomic) else {
             return for_each_range(memory, at, mask, op.bytes.into(), Access::Atomic, |_, range, lane| {
                 let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
                 let old = match op.bytes {
-                    2 => range.update16(|old| combine(op.how, 2, old.into(), a, b) as u16).into(),
-                    4 => range.update32(|old| combine(op.how, 4, old.into(), a, b) as u32).into(),
-                    _ => range.update64(|old| combine(op.how, 8, old, a, b)),
+                    2 => range.update16(|old| combine(how, 2, old.into(), a, b) as u16).into(),
+                    4 => range.update32(|old| combine(how, 4, old.into(), a, b) as u32).into(),
+                    _ => range.update64(|old| combine(how, 8, old, a, b)),
                 };
                 write_result(registers, op, lane, old);
             });
         };
-        match (op.bytes, op.how) {
+        match (op.bytes, how) {
             (4 | 8, AtomicHow::Add) if shape.pattern == Pattern::Broadcast => add_combined(registers, op, mask, &coalesced),
             (4, AtomicHow::Add) => for_each_lane(mask, |lane| {
                 let old = coalesced.add32(lane, read_operand(registers, op, op.a, lane) as u32);
@@ -169,9 +172,9 @@ fn perform_in_space<M: GlobalMemory>(
             _ => for_each_lane(mask, |lane| {
                 let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
                 let old = match op.bytes {
-                    2 => coalesced.update16(lane, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
-                    4 => coalesced.update32(lane, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
-                    _ => coalesced.update64(lane, |old| combine(op.how, 8, old, a, b)),
+                    2 => coalesced.update16(lane, |old| combine(how, 2, old.into(), a, b) as u16).into(),
+                    4 => coalesced.update32(lane, |old| combine(how, 4, old.into(), a, b) as u32).into(),
+                    _ => coalesced.update64(lane, |old| combine(how, 8, old, a, b)),
                 };
                 write_result(registers, op, lane, old);
             }),

@@ -1,4 +1,5 @@
-//! The sixteen barriers of a block (PTX ISA, "barrier").
+//! The sixteen barriers of a block, and the barrier of a cluster (PTX ISA, *barrier*,
+//! *barrier.cluster*).
 //!
 //! ```text
 //!  Empty ──the first lanes arrive──▶ Filling ──all that must come have arrived──▶ Empty
@@ -78,6 +79,11 @@ impl Barrier {
             present += if missing == 0 && *arrived != 0 { 32 } else { (arrived & alive).count_ones() };
         }
         if self.threads == 0 { all } else { present >= self.threads || all }
+    }
+
+    /// Whether some of these lanes of a warp have arrived and must wait for others.
+    pub fn holds(&self, warp: usize, lanes: u32) -> bool {
+        self.phase == BarrierPhase::Filling && self.arrived.get(warp).is_some_and(|arrived| arrived & lanes != 0)
     }
 
     /// The votes of the lanes that have arrived.

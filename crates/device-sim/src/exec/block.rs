@@ -1,10 +1,14 @@
-//! One block of a grid: its warps, shared memory and barriers, run in slices.
+//! One block of a grid, or the blocks of one cluster: warps, shared memory and barriers, run in
+//! slices.
+//!
+//! The blocks of a cluster run together, warp after warp, on one worker. So they see each other's
+//! shared memory without any order of the processor's.
 
 use super::barrier::Barrier;
 use super::fault::LaneFault;
 use super::interface::{BlockCoordinates, Fault, FaultKind, GlobalMemory, Launch, Services, Status};
 use super::run::{StopReason, WarpContext};
-use super::warp::Warp;
+use super::warp::{CLUSTER_BARRIER, Warp};
 use crate::program::LinkedProgram;
 use crate::program::code::Code;
 use std::sync::Arc;
@@ -14,18 +18,32 @@ const BARRIERS: usize = 16;
 /// Warp instructions that a warp runs before the next warp runs.
 const WARP_BUDGET: u64 = 2048;
 
-/// A block between its first and its last instruction. All its state is in the value, so any thread
-/// may go on with it.
+/// What a block of a cluster has for itself, besides its warps and its shared memory.
+#[derive(Debug)]
+struct Member {
+    coordinates: BlockCoordinates,
+    barriers: Vec<Barrier>,
+    /// Warps with threads that have not exited.
+    living: usize,
+}
+
+/// A block, or the blocks of a cluster, between the first and the last instruction. All state is in
+/// the value, so any thread may go on with it.
 #[derive(Debug)]
 pub struct Block {
     launch: Arc<Launch>,
-    coordinates: BlockCoordinates,
+    /// The blocks by rank; one without clusters.
+    members: Vec<Member>,
+    /// Shared memory of each block.
+    shared: Vec<Vec<u8>>,
+    /// The warps of the first block, then those of the next.
     warps: Vec<Warp>,
-    shared: Vec<u8>,
-    barriers: Vec<Barrier>,
+    /// Warps of one block.
+    warps_each: usize,
+    cluster_barrier: Barrier,
     /// The warp that runs next.
     next_warp: usize,
-    /// Warps with threads that have not exited.
+    /// Warps of all blocks with threads that have not exited.
     living: usize,
     /// Warp instructions executed since the start.
     executed: u64,
@@ -34,15 +52,17 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block at the kernel's first instruction.
+    /// The blocks of a cluster, by rank, at the kernel's first instruction. Without clusters there
+    /// is one.
     #[must_use]
-    pub fn new(launch: Arc<Launch>, coordinates: BlockCoordinates) -> Self {
+    pub fn new(launch: Arc<Launch>, coordinates: &[BlockCoordinates]) -> Self {
         let mut block = Block {
             launch: launch.clone(),
-            coordinates,
-            warps: Vec::new(),
+            members: Vec::new(),
             shared: Vec::new(),
-            barriers: vec![Barrier::default(); BARRIERS],
+            warps: Vec::new(),
+            warps_each: 1,
+            cluster_barrier: Barrier::default(),
             next_warp: 0,
             living: 0,
             executed: 0,
@@ -52,13 +72,20 @@ impl Block {
         block
     }
 
-    /// Makes this value another block of the same or another launch, keeping its buffers.
-    pub fn restart(&mut self, launch: Arc<Launch>, coordinates: BlockCoordinates) {
-        self.coordinates = coordinates;
+    /// Makes this value another block or cluster of the same or another launch, keeping its
+    /// buffers.
+    pub fn restart(&mut self, launch: Arc<Launch>, coordinates: &[BlockCoordinates]) {
         self.next_warp = 0;
         self.executed = 0;
         self.ended = None;
-        self.barriers.iter_mut().for_each(Barrier::reset);
+        self.cluster_barrier.reset();
+        let empty = || Member { coordinates: BlockCoordinates::default(), barriers: vec![Barrier::default(); BARRIERS], living: 0 };
+        self.members.resize_with(coordinates.len(), empty);
+        self.shared.resize_with(coordinates.len(), Vec::new);
+        for (member, coordinates) in self.members.iter_mut().zip(coordinates) {
+            member.coordinates = *coordinates;
+            member.barriers.iter_mut().for_each(Barrier::reset);
+        }
         let program = launch.linked.program().clone();
         let Some(kernel) = program.kernels.get(launch.kernel) else {
             self.warps.clear();
@@ -69,24 +96,25 @@ impl Block {
         let function = kernel.function;
         let code: &Code = &program.functions[function as usize];
         let shared = if launch.dynamic_shared == 0 { kernel.static_shared } else { kernel.dynamic_base() + launch.dynamic_shared };
-        self.shared.clear();
-        self.shared.resize(shared as usize, 0);
+        for memory in &mut self.shared {
+            memory.clear();
+            memory.resize(shared as usize, 0);
+        }
         let stack = if kernel.unbounded.is_some() { launch.stack_bytes } else { 0 };
         let local = kernel.local_bytes + stack;
         let threads: u64 = launch.block.iter().map(|n| u64::from(*n)).product();
-        let warps = threads.div_ceil(32) as usize;
-        self.warps.resize_with(warps, Warp::default);
-        for (index, warp) in self.warps.iter_mut().enumerate() {
-            warp.start(index as u32, launch.block, code, function, local);
+        self.warps_each = threads.div_ceil(32) as usize;
+        self.living = self.warps_each * self.members.len();
+        self.warps.resize_with(self.living, Warp::default);
+        for warps in self.warps.chunks_mut(self.warps_each.max(1)) {
+            for (index, warp) in warps.iter_mut().enumerate() {
+                warp.start(index as u32, launch.block, code, function, local);
+            }
         }
-        self.living = warps;
+        for member in &mut self.members {
+            member.living = self.warps_each;
+        }
         self.launch = launch;
-    }
-
-    /// Where the block is in its grid and on the card.
-    #[must_use]
-    pub fn coordinates(&self) -> BlockCoordinates {
-        self.coordinates
     }
 
     /// Warp instructions executed since the start.
@@ -123,9 +151,19 @@ impl Block {
             let at = self.next_warp;
             let mut left = WARP_BUDGET.min(end - self.executed);
             let before = left;
-            let mut context =
-                WarpContext { launch: &launch, coordinates: self.coordinates, shared: &mut self.shared, memory: &mut *memory, services: &mut *services };
+            let rank = if self.members.len() == 1 { 0 } else { at / self.warps_each };
+            let mut own = std::mem::take(&mut self.shared[rank]);
+            let mut context = WarpContext {
+                launch: &launch,
+                coordinates: self.members[rank].coordinates,
+                shared: &mut own,
+                peers: &mut self.shared,
+                rank: rank as u32,
+                memory: &mut *memory,
+                services: &mut *services,
+            };
             let stop = self.warps[at].run(&mut context, &mut left);
+            self.shared[rank] = own;
             self.executed += before - left;
             idle = if before == left { idle + 1 } else { 0 };
             match stop {
@@ -137,16 +175,31 @@ impl Block {
                 Ok(StopReason::Waiting) => self.next_warp += 1,
                 Ok(StopReason::Exited) => {
                     self.living -= usize::from(self.warps[at].alive == 0);
+                    self.members[rank].living -= usize::from(self.warps[at].alive == 0);
                     for id in 0..BARRIERS {
-                        self.release_barrier(&launch.linked, id);
+                        self.release_barrier(&launch.linked, rank, id);
                     }
+                    self.release_cluster_barrier(&launch.linked);
                     self.next_warp += usize::from(self.warps[at].fragments.is_empty());
                     idle = 0;
                 }
                 Ok(StopReason::Barrier { id, lanes, threads, votes }) => {
-                    self.barriers[id].arrive(count, at, lanes, self.warps[at].alive, threads, votes);
-                    if self.barriers[id].may_be_complete(self.living) {
-                        self.release_barrier(&launch.linked, id);
+                    let member = &mut self.members[rank];
+                    member.barriers[id].arrive(self.warps_each, at - rank * self.warps_each, lanes, self.warps[at].alive, threads, votes);
+                    if member.barriers[id].may_be_complete(member.living) {
+                        self.release_barrier(&launch.linked, rank, id);
+                    }
+                    self.next_warp += usize::from(!self.warps[at].has_ready_fragment());
+                    idle = 0;
+                }
+                Ok(StopReason::ClusterArrival { lanes }) => {
+                    self.cluster_barrier.arrive(count, at, lanes, self.warps[at].alive, 0, 0);
+                    self.release_cluster_barrier(&launch.linked);
+                    idle = 0;
+                }
+                Ok(StopReason::ClusterWait { lanes }) => {
+                    if !self.cluster_barrier.holds(at, lanes) {
+                        self.warps[at].release_from_barrier(&launch.linked, CLUSTER_BARRIER, &self.cluster_barrier);
                     }
                     self.next_warp += usize::from(!self.warps[at].has_ready_fragment());
                     idle = 0;
@@ -168,13 +221,26 @@ impl Block {
         if self.living == 0 { Status::Done } else { Status::Running }
     }
 
-    /// Lets the lanes that wait at a barrier go on if it is complete.
-    fn release_barrier(&mut self, linked: &LinkedProgram, id: usize) {
-        if self.barriers[id].is_complete(self.warps.iter().map(|warp| warp.alive)) {
-            for warp in &mut self.warps {
-                warp.release_from_barrier(linked, id as u8, &self.barriers[id]);
+    /// Lets the lanes that wait at a barrier of the block `rank` go on if it is complete.
+    fn release_barrier(&mut self, linked: &LinkedProgram, rank: usize, id: usize) {
+        let first = rank * self.warps_each;
+        let warps = &mut self.warps[first..first + self.warps_each];
+        let barrier = &mut self.members[rank].barriers[id];
+        if barrier.is_complete(warps.iter().map(|warp| warp.alive)) {
+            for warp in warps {
+                warp.release_from_barrier(linked, id as u8, barrier);
             }
-            self.barriers[id].reset();
+            barrier.reset();
+        }
+    }
+
+    /// Lets the lanes that wait at the cluster's barrier go on if it is complete.
+    fn release_cluster_barrier(&mut self, linked: &LinkedProgram) {
+        if self.cluster_barrier.may_be_complete(self.living) && self.cluster_barrier.is_complete(self.warps.iter().map(|warp| warp.alive)) {
+            for warp in &mut self.warps {
+                warp.release_from_barrier(linked, CLUSTER_BARRIER, &self.cluster_barrier);
+            }
+            self.cluster_barrier.reset();
         }
     }
 
@@ -190,7 +256,7 @@ impl Block {
             source: program.sources.find(pc),
             instruction: program.mnemonics.get(origin.mnemonic as usize).cloned().unwrap_or_default(),
             kernel: program.kernels.get(self.launch.kernel).map(|k| k.name.clone()).unwrap_or_default(),
-            ctaid: self.coordinates.ctaid,
+            ctaid: self.members[warp / self.warps_each].coordinates.ctaid,
             thread: self.warps[warp].tid.map(|axis| axis.0[lane]),
         }
     }

@@ -105,8 +105,10 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads of a block along x, y and z.
     pub block: [u32; 3],
-    /// Blocks of a cluster along x, y and z; all ones without clusters.
+    /// Blocks of a cluster along x, y and z; all ones without clusters. The grid is a multiple.
     pub cluster: [u32; 3],
+    /// `%is_explicit_cluster`: the launch or the kernel says the size of a cluster.
+    pub explicit_cluster: bool,
     /// Dynamic shared memory of a block, in bytes.
     pub dynamic_shared: u32,
     /// The kernel's parameters: at least
@@ -181,7 +183,7 @@ pub enum FaultKind {
     BadCall,
     /// `free` of an address that is not an allocation.
     BadFree,
-    /// Every thread of the block waits at a barrier that cannot complete.
+    /// Every thread of the block, or of its cluster, waits at a barrier that cannot complete.
     Deadlock,
 }
 

@@ -9,17 +9,21 @@ use super::access::{self, NearMemory};
 use super::barrier::Barrier;
 use super::fault::{LaneFault, for_each_lane};
 use super::interface::{BlockCoordinates, FaultKind, GlobalMemory, Launch, Services};
-use super::warp::{FORCED, Fragment, FragmentState, NO_FRAME, STEPS_BEFORE_YIELD, Warp};
+use super::warp::{CLUSTER_BARRIER, FORCED, Fragment, FragmentState, NO_FRAME, STEPS_BEFORE_YIELD, Warp};
 use super::{atomic, copy, intrinsic, matrix, mbarrier, special, sync, texture};
 use crate::program::code::{BarrierKind, Op, Order, PredicateHow, PredicateOp, Space};
 use crate::program::{LinkedProgram, window};
-use crate::simd::lanes::{NO_SLOT, PerLane, PerLane32, PerLane64, WarpRegisters};
+use crate::simd::lanes::{NO_SLOT, PerLane, PerLane32, PerLane64, RegisterSlot, WarpRegisters};
 
 /// What surrounds a warp while it runs.
 pub(super) struct WarpContext<'a, M, S> {
     pub launch: &'a Launch,
     pub coordinates: BlockCoordinates,
     pub shared: &'a mut Vec<u8>,
+    /// See [`NearMemory::peers`].
+    pub peers: &'a mut [Vec<u8>],
+    /// The block's rank in its cluster.
+    pub rank: u32,
     pub memory: &'a mut M,
     pub services: &'a mut S,
 }
@@ -35,6 +39,10 @@ pub(super) enum StopReason {
     /// Lanes have arrived at barrier `id` of the block with the votes of their guards; `threads`
     /// takes part in it, 0 for the whole block.
     Barrier { id: usize, lanes: u32, threads: u32, votes: u32 },
+    /// Lanes have arrived at the cluster's barrier.
+    ClusterArrival { lanes: u32 },
+    /// Lanes wait until the barrier of the cluster at which they have arrived is complete.
+    ClusterWait { lanes: u32 },
 }
 
 /// What an ordered access takes from a fragment's [`steps_left`](Fragment::steps_left).
@@ -78,6 +86,11 @@ enum BurstEnd {
         id: usize,
         threads: u32,
         votes: u32,
+        waits: bool,
+        lanes: u32,
+    },
+    /// The lanes have arrived at the cluster's barrier, or wait there.
+    ClusterBarrier {
         waits: bool,
         lanes: u32,
     },
@@ -186,6 +199,19 @@ impl Warp {
                     }
                     return Ok(StopReason::Barrier { id, lanes, threads, votes });
                 }
+                BurstEnd::ClusterBarrier { waits: false, lanes } => {
+                    fragment.pc += 1;
+                    self.add_fragment(fragment);
+                    return Ok(StopReason::ClusterArrival { lanes });
+                }
+                BurstEnd::ClusterBarrier { waits: true, lanes } => {
+                    if lanes != fragment.lanes {
+                        self.retain_frame(fragment.frame);
+                        self.add_fragment(Fragment { lanes: fragment.lanes & !lanes, pc: fragment.pc + 1, ..fragment });
+                    }
+                    self.fragments.push(Fragment { lanes, state: FragmentState::Barrier(CLUSTER_BARRIER), ..fragment });
+                    return Ok(StopReason::ClusterWait { lanes });
+                }
             }
         }
     }
@@ -285,7 +311,7 @@ impl Warp {
         context: &mut WarpContext<'_, M, S>,
         left: &mut u64,
     ) -> Result<BurstEnd, LocatedFault> {
-        let WarpContext { launch, coordinates, shared, memory, services } = context;
+        let WarpContext { launch, coordinates, shared, peers, rank, memory, services } = context;
         let linked: &LinkedProgram = &launch.linked;
         let index = self.index;
         let program = linked.program();
@@ -296,7 +322,15 @@ impl Warp {
         let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, linked.constants64(frame.function), &code.constants32);
         let alive = self.alive;
         let here = fragment.lanes;
-        let mut near = NearMemory { shared, local: &mut self.local, local_bytes: self.local_bytes, frame: frame.local, parameters: &launch.parameters };
+        let mut near = NearMemory {
+            shared,
+            peers,
+            rank: *rank,
+            local: &mut self.local,
+            local_bytes: self.local_bytes,
+            frame: frame.local,
+            parameters: &launch.parameters,
+        };
         let mut steps_left = fragment.steps_left;
         let mut pc = fragment.pc;
         let instructions = &program.code[..];
@@ -400,10 +434,32 @@ impl Warp {
                         }
                     }
                     Op::Activemask { d } => registers.set32(*d, &PerLane32::splat(active), active),
-                    Op::IsSpace { d, a, wide, space } => {
-                        let address = if *wide { *registers.get64(*a) } else { PerLane(registers.get32(*a).0.map(u64::from)) };
+                    Op::ClusterBarrier { waits } => stop!(BurstEnd::ClusterBarrier { waits: *waits, lanes: active }),
+                    Op::MapShared { d, a, b, wide } => {
+                        let ranks = *registers.get32(*b);
+                        if *wide {
+                            let mut out = *registers.get64(*a);
+                            for_each_lane(active, |lane| out.0[lane] = window::map_shared(out.0[lane], ranks.0[lane]));
+                            registers.set64(*d, &out, active);
+                        } else {
+                            let mut out = *registers.get32(*a);
+                            for_each_lane(active, |lane| out.0[lane] = window::map_shared(out.0[lane].into(), ranks.0[lane]) as u32);
+                            registers.set32(*d, &out, active);
+                        }
+                    }
+                    Op::SharedRank { d, a, wide } => {
+                        let address = read_address(&registers, *a, *wide);
+                        let of = |at: u64| window::shared_block(at).0.map_or(near.rank, |rank| rank as u32);
+                        registers.set32(*d, &PerLane(address.0.map(of)), active);
+                    }
+                    Op::IsSpace { d, a, wide, space, own } => {
+                        let address = read_address(&registers, *a, *wide);
+                        let elsewhere = |at: u64| *own && window::shared_block(at).0.is_some_and(|rank| rank != u64::from(near.rank));
                         let mut inside = 0;
-                        for_each_lane(active, |lane| inside |= u32::from(is_in_space(address.0[lane], *space)) << lane);
+                        for_each_lane(active, |lane| {
+                            let at = address.0[lane];
+                            inside |= u32::from(is_in_space(at, *space) && !(*space == Space::Shared && elsewhere(at))) << lane;
+                        });
                         registers.set_predicate(*d, inside, active);
                     }
                     Op::Fence => std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst),
@@ -487,6 +543,11 @@ impl Warp {
             }
         }
     }
+}
+
+/// An address of 64 or 32 bits.
+fn read_address(registers: &WarpRegisters<'_>, slot: RegisterSlot, wide: bool) -> PerLane64 {
+    if wide { *registers.get64(slot) } else { PerLane(registers.get32(slot).0.map(u64::from)) }
 }
 
 /// Lanes whose guard is off skip the instruction at `pc`; the others execute it in the next burst.

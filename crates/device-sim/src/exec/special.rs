@@ -52,6 +52,7 @@ pub(super) fn read_narrow<S: Services>(
         Special::ClusterNctaid(n) => select_component(cluster, n, 0),
         Special::ClusterCtarank => cluster_rank(launch, coordinates).0,
         Special::ClusterNctarank => cluster_rank(launch, coordinates).1,
+        Special::IsExplicitCluster => launch.explicit_cluster.into(),
         Special::Warpid => coordinates.first_warp + warp,
         Special::Nwarpid => launch.warps_per_multiprocessor,
         Special::Smid => coordinates.multiprocessor,

@@ -44,12 +44,15 @@ pub(super) const NO_FRAME: u32 = u32::MAX;
 /// not come. This one performs its instruction with the lanes that have arrived.
 pub(super) const FORCED: u32 = u32::MAX;
 
+/// In place of the number of a block's barrier: the one of the cluster.
+pub(super) const CLUSTER_BARRIER: u8 = 16;
+
 /// What a fragment waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FragmentState {
     /// Nothing: it can run.
     Ready,
-    /// Barrier number `0` of the block; `pc` is the barrier's instruction.
+    /// Barrier number `0` of the block, or [`CLUSTER_BARRIER`]; `pc` is the barrier's instruction.
     Barrier(u8),
     /// Other lanes of the warp; `pc` is the instruction that needs them.
     AwaitsLanes,

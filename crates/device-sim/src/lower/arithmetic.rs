@@ -15,8 +15,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         return lower_predicate(lowerer, i);
     }
     let f = match i.opcode {
-        O::Add | O::Sub if matches!(ty, T::U16x2 | T::S16x2) => return lower_two_halves(lowerer, i, ty),
-        O::Min | O::Max if matches!(ty, T::U16x2 | T::S16x2) => return lower_two_halves(lowerer, i, ty),
+        _ if matches!(ty, T::U16x2 | T::S16x2 | T::U8x4 | T::S8x4) => return lower_parts(lowerer, i, ty),
         O::Add | O::Addc | O::Sub | O::Subc if i.has(Word::Cc) || matches!(i.opcode, O::Addc | O::Subc) => return lower_carry(lowerer, i, ty),
         O::Mad | O::Madc if i.has(Word::Cc) || i.opcode == O::Madc => return lower_mad_carry(lowerer, i, ty),
         O::Add if i.has(Word::Sat) => alu::op2::<integer::AddSat>(),
@@ -168,29 +167,29 @@ fn lower_min_max(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     Ok(())
 }
 
-/// Instructions on both 16-bit halves of a register.
-fn lower_two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
-    if i.has(Word::Relu) {
-        return Err(Trouble::Refused);
-    }
+/// Instructions on the halves or the bytes of a register, each by itself.
+fn lower_parts(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let operation = match i.opcode {
         O::Add => video::ADD,
-        O::Sub => video::SUB,
+        O::Sub | O::Neg => video::SUB,
         O::Min => video::MIN,
-        _ => video::MAX,
+        O::Max => video::MAX,
+        _ => return Err(Trouble::Refused),
     };
-    let signed = if ty == T::S16x2 { video::SIGNED_A | video::SIGNED_B } else { 0 };
-    let [d, a, b] = exact_operands::<3>(i)?;
+    let signed = if ty.is_signed() { video::SIGNED_A | video::SIGNED_B | video::SIGNED_D } else { 0 };
+    let saturates = if i.has(Word::Sat) { video::SATURATE } else { 0 };
     let zero = lowerer.intern_constant32(0);
-    let alu = Alu {
-        a: lowerer.lower_source32(a, T::B32)?,
-        b: lowerer.lower_source32(b, T::B32)?,
-        c: zero,
-        d: lowerer.lower_target32(d)?,
-        x: operation | signed,
-        ..Alu::new(alu::op3x::<video::Simd<2>>())
+    let (d, a, b) = match i.operands.as_slice() {
+        [d, a] if i.opcode == O::Neg => (d, zero, lowerer.lower_source32(a, T::B32)?),
+        [d, a, b] if i.opcode != O::Neg => (d, lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?),
+        _ => return reject("wrong number of operands"),
     };
-    lowerer.emit_alu(alu);
+    let f = || if matches!(ty, T::U16x2 | T::S16x2) { alu::op3x::<video::Simd<2>>() } else { alu::op3x::<video::Simd<4>>() };
+    let d = lowerer.lower_target32(d)?;
+    lowerer.emit_alu(Alu { a, b, c: zero, d, x: operation | signed | saturates, ..Alu::new(f()) });
+    if i.has(Word::Relu) {
+        lowerer.emit_alu(Alu { a: d, b: zero, c: zero, d, x: video::MAX | signed, ..Alu::new(f()) });
+    }
     Ok(())
 }
 

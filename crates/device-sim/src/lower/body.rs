@@ -362,6 +362,12 @@ impl<'a> Lowerer<'a> {
                 self.emit_always(Op::Predicate(PredicateOp { how, d, a: NO_SLOT, b: NO_SLOT }));
                 Ok((d, false))
             }
+            Operand::Special(special) if special.bits() == 1 => {
+                let (d, a, zero) = (self.new_temporary_p(), self.new_temporary32(), self.intern_constant32(0));
+                self.emit_always(Op::Special { d: a, what: special_of(*special)?.0 });
+                self.emit_always(Op::Alu(Alu { d, a, b: zero, ..Alu::new(alu::test2::<ops::integer::Ne<u32>>()) }));
+                Ok((d, false))
+            }
             _ => reject("a predicate is expected here"),
         }
     }
@@ -502,9 +508,8 @@ pub(super) fn special_of(special: SpecialReg) -> Lowered<(Special, u32)> {
         S::GlobaltimerHi => Special::GlobaltimerHigh,
         S::DynamicSmemSize => Special::DynamicShared,
         S::TotalSmemSize | S::AggrSmemSize => Special::TotalShared,
-        S::Pm(_) | S::ReservedSmemOffsetBegin | S::ReservedSmemOffsetEnd | S::ReservedSmemOffsetCap | S::ReservedSmemOffset(_) | S::IsExplicitCluster => {
-            Special::Zero
-        }
+        S::IsExplicitCluster => Special::IsExplicitCluster,
+        S::Pm(_) | S::ReservedSmemOffsetBegin | S::ReservedSmemOffsetEnd | S::ReservedSmemOffsetCap | S::ReservedSmemOffset(_) => Special::Zero,
         S::Pm64(_) | S::CurrentGraphExec => Special::Zero64,
     };
     Ok((what, special.bits()))

@@ -56,7 +56,7 @@ fn comparison_test(cmp: CmpOp, ty: T, ftz: bool) -> Lowered<(AluFunction, u16)> 
         _ => ty,
     };
     let f = match ty {
-        T::F16 | T::F16x2 => return Ok((half::compare(), comparison.encode())),
+        T::F16 | T::F16x2 => return Ok((half::compare(), comparison.encode() | if ftz { half::COMPARE_FTZ } else { 0 })),
         T::Bf16 | T::Bf16x2 => return Ok((half::compare(), comparison.encode() | half::COMPARE_BRAIN)),
         T::F32 | T::F64 => float_tests! { comparison, ty, ftz;
             Equal Eq32 Eq64, NotEqual Ne32 Ne64, Less Lt32 Lt64, LessOrEqual Le32 Le64, Greater Gt32 Gt64, GreaterOrEqual Ge32 Ge64,
@@ -137,7 +137,9 @@ fn lower_set(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered 
         if !rest.is_empty() {
             return Err(Trouble::Refused);
         }
-        let x = half::SET | comparison_of(cmp, from)?.encode() << half::COMPARISON_SHIFT | half::TWO | if to.is_float() { half::ONES } else { 0 };
+        let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
+        let flags = flag(to.is_float(), half::ONES) | flag(i.has(Word::Ftz), u16::from(half::FTZ) << half::FLAGS_SHIFT);
+        let x = half::SET | comparison_of(cmp, from)?.encode() << half::COMPARISON_SHIFT | half::TWO | flags;
         let f = if from == T::F16x2 { alu::rare3x::<half::Any<half::H>>() } else { alu::rare3x::<half::Any<half::B>>() };
         let (a, b) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?);
         let d = lowerer.lower_target32(d)?;

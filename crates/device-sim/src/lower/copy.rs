@@ -91,12 +91,16 @@ fn lower_small(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
-/// `cp.async.bulk` between global memory and the block's shared memory.
+/// `cp.async.bulk` between global memory and shared memory, and from the block's shared memory to
+/// that of a block of its cluster.
 fn lower_bulk(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let (to, from) = spaces(i)?;
     let counted = i.modifiers.iter().any(|m| matches!(m, Modifier::Other(word) if word.starts_with("mbarrier")));
     if i.has(Word::Mask)
-        || !matches!((to.is_shared(), from, counted), (true, StateSpace::Global, true) | (false, StateSpace::Shared | StateSpace::SharedCta, false))
+        || !matches!(
+            (to.is_shared(), from, counted),
+            (true, StateSpace::Global | StateSpace::SharedCta, true) | (false, StateSpace::Shared | StateSpace::SharedCta, false)
+        )
     {
         return Err(Trouble::Refused);
     }

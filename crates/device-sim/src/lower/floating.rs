@@ -5,6 +5,7 @@ use super::error::{Lowered, Trouble, reject};
 use crate::program::code::Op;
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::{NO_SLOT, RegisterSlot};
+use crate::simd::ops::convert::Resize;
 use crate::simd::ops::float::{self, *};
 use crate::simd::ops::half::{AddH, B, FmaH, H, MulH, SubH, Two};
 use crate::simd::ops::round::{RM, RN, RP, RZ};
@@ -58,9 +59,11 @@ pub(super) fn rounding_mode(i: &Instruction) -> Lowered<u8> {
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
-    // Sums of types of different widths, for instance a half and a single.
-    if i.types().nth(1).is_some() {
-        return Err(Trouble::Refused);
+    if let Some(narrow) = i.ty(1) {
+        return lower_mixed(lowerer, i, ty, narrow);
+    }
+    if matches!(i.opcode, O::Min | O::Max) && ty == T::F32 && i.operands.len() == 4 {
+        return lower_three(lowerer, i);
     }
     let (f, x) = match ty {
         T::F32 => select_single(i)?,
@@ -77,8 +80,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         return Ok(());
     }
     if i.operands.len() != source_count(i.opcode) {
-        // `min` and `max` of three sources exist on later architectures.
-        return if matches!(i.opcode, O::Min | O::Max) { Err(Trouble::Refused) } else { reject("reject number of operands") };
+        return if matches!(i.opcode, O::Min | O::Max) { Err(Trouble::Refused) } else { reject("wrong number of operands") };
     }
     let mut sources = Vec::new();
     let mut negated = [false; 3];
@@ -103,6 +105,56 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let (a, b, c) = (at(0), at(1), at(2));
     let d = lowerer.lower_target(&i.operands[0], ty)?;
     lowerer.emit_alu(Alu { d, a, b, c, x, ..Alu::new(f) });
+    Ok(())
+}
+
+/// `add`, `sub` and `fma` of singles, where the first source, or both factors, are halves. A half
+/// is a single, exactly.
+fn lower_mixed(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, narrow: T) -> Lowered {
+    let widen = match narrow {
+        T::F16 => || alu::op1::<Resize<H, f32, RN, false, false>>(),
+        T::Bf16 => || alu::op1::<Resize<B, f32, RN, false, false>>(),
+        _ => return Err(Trouble::Refused),
+    };
+    let halves = match i.opcode {
+        O::Add | O::Sub => 1,
+        O::Fma => 2,
+        _ => return Err(Trouble::Refused),
+    };
+    if ty != T::F32 || i.types().nth(2).is_some() || i.operands.len() != source_count(i.opcode) {
+        return Err(Trouble::Refused);
+    }
+    let (f, x) = select_single(i)?;
+    let mut sources = Vec::new();
+    for (n, operand) in i.operands[1..].iter().enumerate() {
+        if n >= halves {
+            sources.push(lowerer.lower_source32(operand, ty)?);
+            continue;
+        }
+        let (a, d) = (lowerer.lower_source32(operand, narrow)?, lowerer.new_temporary32());
+        lowerer.emit_always(Op::Alu(Alu { d, a, ..Alu::new(widen()) }));
+        sources.push(d);
+    }
+    let d = lowerer.lower_target32(&i.operands[0])?;
+    lowerer.emit_alu(Alu { d, a: sources[0], b: sources[1], c: sources.get(2).copied().unwrap_or(sources[0]), x, ..Alu::new(f) });
+    Ok(())
+}
+
+/// `min` and `max` of three singles: of the first two, and of that and the third.
+fn lower_three(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    if i.has(Word::Abs) || i.has(Word::Xorsign) {
+        return Err(Trouble::Refused);
+    }
+    let [d, sources @ ..] = exact_operands::<4>(i)?;
+    let mut slots = [NO_SLOT; 3];
+    for (slot, operand) in slots.iter_mut().zip(sources) {
+        *slot = lowerer.lower_source32(operand, T::F32)?;
+    }
+    let ((first, x), (second, _)) = (select_single(i)?, select_single(i)?);
+    let between = lowerer.new_temporary32();
+    lowerer.emit_always(Op::Alu(Alu { d: between, a: slots[0], b: slots[1], c: slots[0], x, ..Alu::new(first) }));
+    let d = lowerer.lower_target32(d)?;
+    lowerer.emit_alu(Alu { d, a: between, b: slots[2], c: slots[2], x, ..Alu::new(second) });
     Ok(())
 }
 
@@ -291,7 +343,7 @@ fn select_half(i: &Instruction, ty: T) -> Lowered<(AluFunction, u16)> {
     let extreme = matches!(i.opcode, O::Min | O::Max);
     let bit = |word: Word, value: u16| if i.has(word) { value } else { 0 };
     let how = if extreme {
-        bit(Word::Nan, h::NAN.into()) | bit(Word::Xorsign, h::XORSIGN.into())
+        bit(Word::Nan, h::NAN.into()) | bit(Word::Xorsign, h::XORSIGN.into()) | bit(Word::Ftz, h::FTZ.into())
     } else {
         bit(Word::Sat, h::SAT.into()) | bit(Word::Relu, h::RELU.into()) | bit(Word::Ftz, h::FTZ.into())
     };

@@ -3,7 +3,7 @@
 use super::body::{Lowerer, refuse_other_modifiers};
 use super::error::{Lowered, Trouble};
 use super::{arithmetic, compare, control, convert, copy, floating, matrix, memory, texture, video, warp};
-use cumux_ptx::ast::{Instruction, Opcode as O};
+use cumux_ptx::ast::{Instruction, Opcode as O, Word};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let float = i.types().next().is_some_and(|ty| ty.is_float());
@@ -12,6 +12,8 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         // These look at all their modifiers themselves.
         O::Mma | O::Wmma | O::Ldmatrix | O::Stmatrix | O::Movmatrix => return matrix::lower(lowerer, i),
         O::Cp => return copy::lower(lowerer, i),
+        O::St | O::Red if i.has(Word::Async) => return memory::lower_asynchronous(lowerer, i),
+        O::St if i.has(Word::Bulk) => return Err(Trouble::Refused),
         O::Tex | O::Tld4 | O::Txq | O::Suld | O::Sust | O::Sured | O::Suq => return texture::lower(lowerer, i),
         _ => refuse_other_modifiers(i)?,
     }
@@ -26,6 +28,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority | O::Fence | O::Membar | O::Createpolicy => memory::lower(lowerer, i),
         O::Bra | O::Brx | O::Call | O::Ret | O::Exit | O::Trap | O::Brkpt => control::lower(lowerer, i),
         O::Nanosleep | O::Pmevent | O::Griddepcontrol | O::Setmaxnreg => control::lower(lowerer, i),
+        O::Mapa | O::Getctarank => warp::lower_cluster_address(lowerer, i),
         O::Bar | O::Barrier | O::Vote | O::Shfl | O::Match | O::Redux | O::Activemask | O::Elect => warp::lower(lowerer, i),
         O::Add | O::Sub | O::Mul | O::Mad | O::Div | O::Rem | O::Min | O::Max | O::Abs | O::Neg => arithmetic::lower(lowerer, i),
         O::Addc | O::Subc | O::Madc | O::Mul24 | O::Mad24 | O::Sad | O::Dp4a | O::Dp2a => arithmetic::lower(lowerer, i),

@@ -1,14 +1,12 @@
 //! Loads, stores, atomics, fences and prefetches (PTX ISA, *Data Movement and Conversion
 //! Instructions*).
 
-use super::body::{Lowerer, exact_operands, first_type};
+use super::body::{Lowerer, exact_operands, first_type, words_of};
 use super::error::{Lowered, Trouble, reject};
 use super::registers::Class;
 use crate::program::code::{AtomicHow, AtomicOp, Base, MbarrierKind, MbarrierOp, MemoryOp, Op, Order, Space};
 use crate::simd::lanes::{NO_SLOT, RegisterSlot};
-use cumux_ptx::ast::{
-    AddressBase, FunctionKind, Instruction, MemoryOrder, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T, StateSpace, SymbolRef, Word,
-};
+use cumux_ptx::ast::{AddressBase, FunctionKind, Instruction, MemoryOrder, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T, StateSpace, SymbolRef};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     match i.opcode {
@@ -22,7 +20,8 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             let a = if wide { lowerer.lower_source64(a, T::B64)? } else { lowerer.lower_source32(a, T::B32)? };
             let d = lowerer.lower_predicate_target(d)?;
             // Constants lie in global memory here.
-            lowerer.emit(Op::IsSpace { d, a, wide, space });
+            let own = i.space() != Some(StateSpace::SharedCluster);
+            lowerer.emit(Op::IsSpace { d, a, wide, space, own });
             Ok(())
         }
         O::Fence | O::Membar => {
@@ -182,10 +181,26 @@ fn lower_load(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
-fn lower_store(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    if i.has(Word::Async) {
+/// `st.async` and `red.async`: to shared memory of a block of the cluster, where a barrier object
+/// counts the bytes. They may be done at any time, and are done at once here.
+pub(super) fn lower_asynchronous(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let [_, _, barrier] = i.operands.as_slice() else { return Err(Trouble::Refused) };
+    if words_of(i) != ["async", "mbarrier::complete_tx::bytes"] || i.space() != Some(StateSpace::SharedCluster) {
         return Err(Trouble::Refused);
     }
+    let bytes = first_type(i)?.bytes() as u32 * u32::from(i.vector());
+    if i.opcode == O::St {
+        lower_store(lowerer, i)?
+    } else {
+        lower_atomic(lowerer, i)?
+    }
+    let (space, base, offset) = lower_address(lowerer, i.space(), barrier)?;
+    let a = lowerer.intern_constant32(bytes);
+    lowerer.emit(Op::Mbarrier(Box::new(MbarrierOp { kind: MbarrierKind::Complete, space, base, offset, d: NO_SLOT, a })));
+    Ok(())
+}
+
+fn lower_store(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
     let [to, a, ..] = i.operands.as_slice() else { return reject("operands are missing") };
     let (space, base, offset) = lower_address(lowerer, i.space(), to)?;
@@ -250,7 +265,7 @@ pub(super) fn select_atomic(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
 fn lower_atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
     let Some(op) = i.reduce() else { return reject("an operation is needed") };
-    if i.has(Word::Async) || ty.bits() > 64 || ty.bits() < 16 {
+    if ty.bits() > 64 || ty.bits() < 16 {
         return Err(Trouble::Refused);
     }
     let returns = i.opcode == O::Atom;
@@ -312,6 +327,12 @@ fn lower_mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             _ => None,
         })
         .collect();
+    // The spaces of the object are modifiers of their own. What is not known here may change what
+    // the instruction does.
+    let known = ["init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "pending_count", "test_wait", "try_wait", "parity", "noComplete"];
+    if !words.iter().all(|word| known.contains(&word.as_str())) {
+        return Err(Trouble::Refused);
+    }
     let has = |word: &str| words.iter().any(|w| w == word);
     let kind = if has("init") {
         MbarrierKind::Init

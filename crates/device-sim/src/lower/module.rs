@@ -235,7 +235,11 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
     let own = &plan.functions[id.index()];
     let reached = reachable_functions(plan, id);
     let each = |f: &FuncId| &built[f.index()];
-    let refused = reached.iter().filter_map(|f| each(f).refused.clone()).min_by_key(|r| r.line);
+    let counts_clusters = function
+        .directives
+        .blocks_are_clusters
+        .then(|| Refusal { line: function.pos.line, instruction: "kernels whose grids count clusters (.blocksareclusters)".to_owned() });
+    let refused = reached.iter().filter_map(|f| each(f).refused.clone()).chain(counts_clusters).min_by_key(|r| r.line);
     // `printf`, `malloc` and the like cannot be done twice.
     let intrinsics = reached.iter().any(|f| plan.module.function(*f).body.is_none());
     let known = frame_depth(plan, id, &mut Vec::new());

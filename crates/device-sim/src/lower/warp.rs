@@ -1,7 +1,7 @@
 //! Barriers, votes, shuffles and other instructions of several lanes (PTX ISA, *Parallel
 //! Synchronization and Communication Instructions*).
 
-use super::body::{Lowerer, exact_operands};
+use super::body::{Lowerer, exact_operands, first_type};
 use super::error::{Lowered, Trouble, reject};
 use crate::program::code::{BarrierKind, BarrierOp, Op, ReduceKind, ShuffleKind, WarpKind, WarpOp};
 use crate::simd::lanes::NO_SLOT;
@@ -49,7 +49,14 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 /// `bar` and `barrier`.
 fn lower_barrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     if i.modifiers.iter().any(|m| matches!(m, Modifier::Scope(Scope::Cluster))) {
-        return Err(Trouble::Refused);
+        // The order that it gives is the one in which a worker runs the blocks of a cluster.
+        let [] = exact_operands::<0>(i)?;
+        let waits = i.has(Word::Wait);
+        if waits == i.has(Word::Arrive) {
+            return reject("arrive or wait is needed");
+        }
+        lowerer.emit(Op::ClusterBarrier { waits });
+        return Ok(());
     }
     let mut op = BarrierOp { kind: BarrierKind::Sync, id: NO_SLOT, threads: NO_SLOT, d: NO_SLOT, source: NO_SLOT, source_negated: false };
     let operands = i.operands.as_slice();
@@ -79,6 +86,23 @@ fn lower_barrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         op.threads = lowerer.lower_source32(threads, T::U32)?;
     }
     lowerer.emit(Op::Barrier(Box::new(op)));
+    Ok(())
+}
+
+/// `mapa` and `getctarank`: shared memory of the blocks of a cluster.
+pub(super) fn lower_cluster_address(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let wide = first_type(i)?.bits() == 64;
+    let ty = if wide { T::U64 } else { T::U32 };
+    if let O::Getctarank = i.opcode {
+        let [d, a] = exact_operands::<2>(i)?;
+        let (a, d) = (lowerer.lower_source(a, ty)?, lowerer.lower_target32(d)?);
+        lowerer.emit(Op::SharedRank { d, a, wide });
+        return Ok(());
+    }
+    let [d, a, b] = exact_operands::<3>(i)?;
+    let (a, b) = (lowerer.lower_source(a, ty)?, lowerer.lower_source32(b, T::U32)?);
+    let d = lowerer.lower_target(d, ty)?;
+    lowerer.emit(Op::MapShared { d, a, b, wide });
     Ok(())
 }
 

@@ -214,7 +214,6 @@ pub(super) const DEPARTURES: &[Departure] = &[
         value: 1,
         why: "pools are exported to other processes as file descriptors only",
     },
-    lacks(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, "no thread block clusters"),
     lacks(A::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, "no arrays with deferred mapping"),
     lacks(A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, "no dma-buf export"),
     Departure {
@@ -242,6 +241,7 @@ pub(super) const DEPARTURES: &[Departure] = &[
 /// What an A100 answers differently from an H200 before the departures. Both memory sizes share it;
 /// the memory clock differs.
 pub(super) const A100: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 0),
     (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1_410_000),
     (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 108),
     (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1_593_000),
@@ -265,6 +265,7 @@ pub(super) const A100_40: &[Attribute] = &[
 
 /// What an L4 answers differently from an H200 before the departures.
 pub(super) const L4: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 0),
     (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 2_040_000),
     (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 58),
     (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 6_251_000),
@@ -285,6 +286,7 @@ pub(super) const L4: &[Attribute] = &[
 
 /// What a T4 answers differently from an H200 before the departures.
 pub(super) const T4: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 0),
     (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1_590_000),
     (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 40),
     (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 5_001_000),

@@ -57,12 +57,18 @@ pub enum Op {
     Atomic(Box<AtomicOp>),
     /// Barriers of the block.
     Barrier(Box<BarrierOp>),
+    /// `barrier.cluster.arrive`, or `barrier.cluster.wait`.
+    ClusterBarrier { waits: bool },
+    /// `mapa`: the address `a` of the block's shared memory in the block of rank `b`.
+    MapShared { d: RegisterSlot, a: RegisterSlot, b: RegisterSlot, wide: bool },
+    /// `getctarank`: to which block of the cluster the shared address `a` belongs.
+    SharedRank { d: RegisterSlot, a: RegisterSlot, wide: bool },
     /// What needs other lanes of the warp.
     Warp(Box<WarpOp>),
     /// `activemask`.
     Activemask { d: RegisterSlot },
-    /// `isspacep`.
-    IsSpace { d: RegisterSlot, a: RegisterSlot, wide: bool, space: Space },
+    /// `isspacep`. `own`: of shared memory, the thread's own block's alone.
+    IsSpace { d: RegisterSlot, a: RegisterSlot, wide: bool, space: Space, own: bool },
     /// `membar` and `fence`.
     Fence,
     /// `nanosleep`: lets other warps run.
@@ -117,6 +123,7 @@ pub enum Special {
     ClusterNctaid(u8),
     ClusterCtarank,
     ClusterNctarank,
+    IsExplicitCluster,
     Laneid,
     Warpid,
     Nwarpid,
@@ -161,7 +168,7 @@ pub enum Space {
     Generic,
     /// Global memory, and constants, which lie in it.
     Global,
-    /// The block's shared memory.
+    /// Shared memory of the block, or of its cluster.
     Shared,
     /// The thread's local memory.
     Local,

@@ -22,12 +22,35 @@ impl GenericWindow {
     }
 }
 
-/// The block's shared memory. It is the lowest window: addresses below it are global.
-pub const SHARED: GenericWindow = GenericWindow { start: 0x0001_0100_0000_0000, bytes: 16 << 20 };
+/// Bytes of the shared window that stand for one block: more than a block can have.
+pub const SHARED_OF_BLOCK: u64 = 16 << 20;
+/// Most blocks of a cluster (CUDA C++ Programming Guide, *Thread Block Clusters*).
+pub const CLUSTER_BLOCKS: u64 = 16;
+/// Shared memory: first the thread's own block's, then that of each block of its cluster by rank.
+/// It is the lowest window: addresses below it are global.
+pub const SHARED: GenericWindow = GenericWindow { start: 0x0001_0100_0000_0000, bytes: (CLUSTER_BLOCKS + 1) * SHARED_OF_BLOCK };
 /// The thread's local memory.
 pub const LOCAL: GenericWindow = GenericWindow { start: 0x0001_0200_0000_0000, bytes: 1 << 30 };
 /// The kernel's parameters.
 pub const PARAM: GenericWindow = GenericWindow { start: 0x0001_0300_0000_0000, bytes: 1 << 16 };
+
+/// To which block of the cluster an address of shared memory belongs, by its rank, and the address
+/// in that block's memory. `None`: the thread's own block. The bits above those of an offset in the
+/// window are ignored.
+#[inline(always)]
+#[must_use]
+pub const fn shared_block(address: u64) -> (Option<u64>, u64) {
+    ((address / SHARED_OF_BLOCK & 0xff).checked_sub(1), address % SHARED_OF_BLOCK)
+}
+
+/// The address that stands in all blocks of a cluster for what `address` is in the block of this
+/// rank (PTX ISA, *mapa*). The result is in the same form, an offset in shared memory or a generic
+/// address.
+#[must_use]
+pub const fn map_shared(address: u64, rank: u32) -> u64 {
+    let rank = if (rank as u64) < CLUSTER_BLOCKS { rank as u64 + 1 } else { 0xff };
+    address & !(0xff * SHARED_OF_BLOCK) | rank * SHARED_OF_BLOCK
+}
 
 /// Where the values of device function pointers begin.
 const FUNCTIONS: u64 = 0x0001_0400_0000_0000;
@@ -63,6 +86,18 @@ mod tests {
         for pointer in [0, FUNCTIONS, FUNCTIONS + 8, function_pointer(3) + 1] {
             assert_eq!(function_at(pointer), None, "{pointer:#x}");
         }
+    }
+
+    #[test]
+    fn an_address_of_shared_memory_says_whose_block_it_is() {
+        assert_eq!(shared_block(0x1234), (None, 0x1234));
+        for (start, rank) in [(0, 0), (SHARED.start, 7), (SHARED.start, 15)] {
+            let mapped = map_shared(start + 0x1234, rank);
+            assert_eq!(shared_block(mapped - start), (Some(rank.into()), 0x1234), "{mapped:#x}");
+            assert_eq!(map_shared(mapped, 3), map_shared(start + 0x1234, 3));
+            assert!(start == 0 || SHARED.contains(mapped));
+        }
+        assert!(!SHARED.contains(map_shared(SHARED.start, 16)), "no block has this rank");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use cumux_device::Resume;
 
 use super::moment::Moment;
-use super::placement::{Placement, SmSet};
+use super::placement::{Placement, Placements, SmSet};
 use crate::exec::Block;
 use crate::exec::interface::{BlockCoordinates, Launch};
 use crate::models::Capacity;
@@ -66,22 +66,22 @@ pub(super) enum Activity {
     Waiting,
 }
 
-/// A block that has begun and is not done.
+/// A block, or the blocks of a cluster, that have begun and are not done.
 pub(super) struct ActiveBlock {
-    /// Its number in the grid, x first.
+    /// Its number in the grid, x first; that of a cluster among the clusters.
     pub(super) index: u64,
-    pub(super) placement: Placement,
+    pub(super) placements: Placements,
     pub(super) block: Block,
     pub(super) log: Option<Box<UndoLog>>,
     pub(super) activity: Activity,
 }
 
-/// A block that is placed on an SM and has not begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A block that is placed on an SM and has not begun; with clusters, the blocks of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlacedBlock {
-    /// Its number in the grid, x first.
+    /// As [`ActiveBlock::index`].
     pub(super) index: u64,
-    pub(super) placement: Placement,
+    pub(super) placements: Placements,
 }
 
 /// What a worker runs next of a kernel.
@@ -97,7 +97,10 @@ pub(super) struct RunningKernel {
     pub(super) sm_set: u32,
     /// What one block takes of an SM.
     pub(super) needs: Capacity,
+    /// Blocks of the grid, or its clusters. What is said of blocks below is true of clusters then.
     blocks: u64,
+    /// Blocks of a cluster.
+    cluster: u32,
     /// The first block that is not placed yet.
     next: u64,
     /// Blocks that have begun and that no worker has.
@@ -121,12 +124,14 @@ pub(super) struct RunningKernel {
 
 impl RunningKernel {
     pub(super) fn new(launch: Launch, sm_set: u32, needs: Capacity, coupling: Coupling, progress: Option<Arc<KernelProgress>>, resume: Option<Resume>) -> Self {
-        let blocks = launch.grid.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
+        let blocks = clusters_of(&launch).iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
+        let cluster = launch.cluster.iter().product();
         RunningKernel {
             launch: Arc::new(launch),
             sm_set,
             needs,
             blocks,
+            cluster,
             next: 0,
             ready: VecDeque::new(),
             placed: VecDeque::new(),
@@ -198,7 +203,7 @@ impl RunningKernel {
     /// Places as many blocks as a worker may take in one piece; of a cooperative kernel all or
     /// none.
     fn place_blocks(&mut self, sms: &mut SmSet, freed: u64, workers: u64) {
-        if self.waits_for_all() && self.blocks > sms.free_capacity(self.needs) {
+        if self.waits_for_all() && self.blocks.saturating_mul(self.cluster.into()) > sms.free_capacity(self.needs) {
             self.full_at = Some(freed);
             return;
         }
@@ -208,11 +213,11 @@ impl RunningKernel {
                 self.next += 1;
                 continue;
             }
-            let Some(placement) = sms.place_block(self.needs) else {
+            let Some(placements) = sms.place_cluster(self.needs, self.cluster) else {
                 self.full_at = Some(freed);
                 return;
             };
-            self.placed.push_back(PlacedBlock { index: self.next, placement });
+            self.placed.push_back(PlacedBlock { index: self.next, placements });
             self.next += 1;
         }
     }
@@ -241,22 +246,33 @@ impl RunningKernel {
     /// Gives up every block that no worker has. Returns the placements that are free now.
     pub(super) fn abandon_blocks(&mut self) -> Vec<Placement> {
         self.next = self.blocks;
-        let mut placements: Vec<Placement> = self.placed.drain(..).map(|placed| placed.placement).collect();
+        let mut placements: Vec<Placement> = self.placed.drain(..).flat_map(|placed| placed.placements.iter().collect::<Vec<_>>()).collect();
         for mut active in self.ready.drain(..) {
             if let Some(log) = &mut active.log {
                 log.discard();
             }
-            placements.push(active.placement);
+            placements.extend(active.placements.iter());
         }
         placements
     }
 }
 
-/// Where a block is in its grid and on the card.
-pub(super) fn coordinates_of(launch: &Launch, placed: PlacedBlock) -> BlockCoordinates {
-    let [x, y, _] = launch.grid.map(|d| u64::from(d.max(1)));
-    let ctaid = [placed.index % x, placed.index / x % y, placed.index / x / y].map(|d| d as u32);
-    BlockCoordinates { ctaid, multiprocessor: placed.placement.multiprocessor, first_warp: placed.placement.first_warp }
+/// The grid in clusters: without clusters, the grid.
+fn clusters_of(launch: &Launch) -> [u32; 3] {
+    [0, 1, 2].map(|n| launch.grid[n] / launch.cluster[n].max(1))
+}
+
+/// Writes to `out` where the blocks of a cluster are in the grid and on the card, by rank.
+pub(super) fn locate_blocks(launch: &Launch, placed: &PlacedBlock, out: &mut Vec<BlockCoordinates>) {
+    let [x, y, _] = clusters_of(launch).map(|d| u64::from(d.max(1)));
+    let at = [placed.index % x, placed.index / x % y, placed.index / x / y].map(|d| d as u32);
+    let size = launch.cluster;
+    out.clear();
+    out.extend((0u32..).zip(placed.placements.iter()).map(|(rank, placement)| {
+        let within = [rank % size[0], rank / size[0] % size[1], rank / size[0] / size[1]];
+        let ctaid = [0, 1, 2].map(|n| at[n] * size[n] + within[n]);
+        BlockCoordinates { ctaid, multiprocessor: placement.multiprocessor, first_warp: placement.first_warp }
+    }));
 }
 
 fn bit_is_set(bits: &[u64], index: u64) -> bool {

@@ -60,15 +60,17 @@ pub(super) fn prepare(limits: &Limits, client: &mut CardClient, client_id: Clien
     match limits.launch.check(needed, function.max_dynamic_shared, multiprocessors, &shape) {
         Err(wrong @ (LaunchError::NoClusters | LaunchError::Cooperative { .. })) => return fault(wrong.result(), format!("kernel {}: {wrong}", code.name)),
         Err(wrong) => return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: {wrong}", code.name)),
-        // A launch may ask for no clusters where the kernel wants some.
-        Ok(()) if code.cluster.iter().any(|d| *d > 1) => return fault(result::NOT_SUPPORTED, format!("kernel {}: {}", code.name, LaunchError::NoClusters)),
         Ok(()) => {}
     }
+    let explicit_cluster = asked.cluster != [0; 3] || code.cluster != [0; 3];
+    let cluster = if asked.cluster == [0; 3] { code.cluster } else { asked.cluster }.map(|d| d.max(1));
+    let cluster_blocks = volume(cluster);
     let threads = volume(asked.block) as u32;
     let needs = placement::block_needs(limits, threads, needed.registers, code.static_shared.saturating_add(asked.shared));
-    let blocks = volume(asked.grid);
-    if sms.capacity(needs) == 0 {
-        return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: a block does not fit on an SM", code.name));
+    let blocks = volume(asked.grid) / cluster_blocks;
+    if sms.capacity(needs) < cluster_blocks {
+        let what = if cluster_blocks == 1 { "a block does not fit on an SM" } else { "a cluster does not fit on the SMs" };
+        return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: {what}", code.name));
     }
     let coupling = match (asked.cooperative, code.repeatable) {
         (true, _) => Coupling::Cooperative,
@@ -96,7 +98,8 @@ pub(super) fn prepare(limits: &Limits, client: &mut CardClient, client_id: Clien
         kernel: index,
         grid: asked.grid,
         block: asked.block,
-        cluster: [1; 3],
+        cluster,
+        explicit_cluster,
         dynamic_shared: asked.shared,
         parameters: asked.parameters,
         grid_id: token,

@@ -30,6 +30,21 @@ pub(super) struct Placement {
     pub(super) first_warp: u32,
 }
 
+/// Where the blocks of a cluster were placed, by rank; without clusters there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Placements {
+    first: Placement,
+    /// Empty, so that it needs no memory, without clusters.
+    others: Vec<Placement>,
+}
+
+impl Placements {
+    /// The placements by rank.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Placement> + '_ {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+}
+
 impl SmSet {
     /// A set of these SMs of a card, with nothing on them.
     pub(super) fn new(limits: &Limits, ids: Vec<u32>) -> Self {
@@ -50,6 +65,19 @@ impl SmSet {
         let first_warp = (self.whole.threads - left.threads) / WARP;
         *left = left.minus(needs);
         Some(Placement { multiprocessor: self.ids.get(found).copied().unwrap_or(0), at: found as u32, first_warp })
+    }
+
+    /// Places the `count` blocks of a cluster, all or none.
+    pub(super) fn place_cluster(&mut self, needs: Capacity, count: u32) -> Option<Placements> {
+        let mut placed = Placements { first: self.place_block(needs)?, others: Vec::new() };
+        for _ in 1..count {
+            let Some(next) = self.place_block(needs) else {
+                placed.iter().for_each(|placement| self.release_block(placement, needs));
+                return None;
+            };
+            placed.others.push(next);
+        }
+        Some(placed)
     }
 
     /// Frees what [`SmSet::place_block`] took.
@@ -110,6 +138,18 @@ mod tests {
         let placements: std::collections::HashSet<u32> = (0..100).filter_map(|_| sms.place_block(need)).map(|placement| placement.multiprocessor).collect();
         assert_eq!(placements.len(), 100);
         assert!(placements.iter().all(|sm| (32..132).contains(sm)));
+    }
+
+    #[test]
+    fn a_cluster_is_placed_as_a_whole_or_not_at_all() {
+        let limits = h200();
+        let mut sms = SmSet::new(&limits, vec![4, 5]);
+        let need = block_needs(&limits, 1024, 32, 0);
+        let cluster = sms.place_cluster(need, 3).unwrap();
+        assert_eq!(cluster.iter().map(|placement| placement.multiprocessor).collect::<Vec<_>>(), [4, 5, 4]);
+        assert_eq!((sms.place_cluster(need, 2), sms.free_capacity(need)), (None, 1), "the first of the two was given back");
+        cluster.iter().for_each(|placement| sms.release_block(placement, need));
+        assert_eq!(sms.free_capacity(need), sms.capacity(need));
     }
 
     proptest! {

@@ -12,12 +12,12 @@ use cumux_wire::result;
 
 use super::card::SoftwareCard;
 use super::client::{CardClient, ClientEnd, Task};
-use super::kernel::{ActiveBlock, Activity, Coupling, Piece, PlacedBlock, coordinates_of};
+use super::kernel::{ActiveBlock, Activity, Coupling, Piece, PlacedBlock, locate_blocks};
 use super::placement::Placement;
 use super::report::Report;
 use super::scheduler::{DevicePhase, Job, PieceJob, TransferJob};
 use crate::exec::Block;
-use crate::exec::interface::{FaultKind, Launch, MemoryFault, Services, Status};
+use crate::exec::interface::{BlockCoordinates, FaultKind, Launch, MemoryFault, Services, Status};
 use crate::faults;
 use crate::memory::client::ClientMemory;
 use crate::memory::transfer::StepEnd;
@@ -51,7 +51,8 @@ pub(crate) fn run(card: &SoftwareCard, number: usize) {
         let _ = rustix::process::setpriority_process(None, (now + NICE_STEP).min(MAX_NICE));
     }
     let bounds = if models::rounds_bounds(&card.facts.id) { Bounds::Granule } else { Bounds::Exact };
-    let mut worker = Worker { card, number, memory: WorkerMemory::new(bounds), reports_seen: 0, spare: Vec::new(), spare_logs: Vec::new() };
+    let mut worker =
+        Worker { card, number, memory: WorkerMemory::new(bounds), reports_seen: 0, spare: Vec::new(), coordinates: Vec::new(), spare_logs: Vec::new() };
     while let Some(job) = worker.next_job() {
         match job {
             Job::Report(report) => worker.deliver_report(report),
@@ -69,6 +70,8 @@ struct Worker<'a> {
     /// woke.
     reports_seen: u64,
     spare: Vec<Block>,
+    /// Where the blocks that begin are; kept for its buffer.
+    coordinates: Vec<BlockCoordinates>,
     #[expect(clippy::vec_box, reason = "they move in and out of blocks by pointer")]
     spare_logs: Vec<Box<UndoLog>>,
 }
@@ -88,6 +91,8 @@ struct SliceContext {
 struct PieceResult {
     /// Placements of the blocks that are over.
     done: Vec<Placement>,
+    /// How many are over; with clusters, how many clusters.
+    blocks: u64,
     /// The block that goes on later.
     running: Option<Box<ActiveBlock>>,
     /// Blocks that were not begun.
@@ -185,13 +190,13 @@ impl Worker<'_> {
 
     /// Makes a block out of its placement, with old buffers if there are any.
     fn begin_block(&mut self, slice: &SliceContext, placed: PlacedBlock) -> Box<ActiveBlock> {
-        let coordinates = coordinates_of(&slice.launch, placed);
+        locate_blocks(&slice.launch, &placed, &mut self.coordinates);
         let block = match self.spare.pop() {
             Some(mut block) => {
-                block.restart(slice.launch.clone(), coordinates);
+                block.restart(slice.launch.clone(), &self.coordinates);
                 block
             }
-            None => Block::new(slice.launch.clone(), coordinates),
+            None => Block::new(slice.launch.clone(), &self.coordinates),
         };
         let log = slice.progress.as_ref().filter(|_| slice.coupling.is_undoable()).map(|progress| match self.spare_logs.pop() {
             Some(mut log) => {
@@ -203,7 +208,7 @@ impl Worker<'_> {
         if let Some(progress) = &slice.progress {
             progress.mark_begun(placed.index);
         }
-        Box::new(ActiveBlock { index: placed.index, placement: placed.placement, block, log, activity: Activity::Working })
+        Box::new(ActiveBlock { index: placed.index, placements: placed.placements, block, log, activity: Activity::Working })
     }
 
     /// Runs a block for one slice.
@@ -242,7 +247,8 @@ impl Worker<'_> {
                 result.fault = Some(Fault { result: result::LAUNCH_FAILED, text });
             }
         }
-        result.done.push(active.placement);
+        result.done.extend(active.placements.iter());
+        result.blocks += 1;
         let ActiveBlock { block, log, .. } = *active;
         if let Some(mut log) = log {
             log.discard();
@@ -283,7 +289,7 @@ fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResu
     let running = client.tasks.get_mut(&slice.task)?;
     let Task::Kernel(kernel) = &mut running.task else { return None };
     kernel.running -= 1;
-    kernel.note_block_time(result.done.len() as u64, ns);
+    kernel.note_block_time(result.blocks, ns);
     if !result.done.is_empty() {
         client.freed += 1;
     }

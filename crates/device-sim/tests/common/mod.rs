@@ -140,6 +140,19 @@ impl Loaded {
 
     /// Runs a grid with all blocks resident, turn by turn.
     pub fn run(&mut self, kernel: &str, grid: [u32; 3], block: [u32; 3], shared: u32, parameters: Vec<u8>) -> Result<u64, Box<Fault>> {
+        self.run_clusters(kernel, grid, block, [1; 3], shared, parameters)
+    }
+
+    /// The same, with clusters of `cluster` blocks.
+    pub fn run_clusters(
+        &mut self,
+        kernel: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        cluster: [u32; 3],
+        shared: u32,
+        parameters: Vec<u8>,
+    ) -> Result<u64, Box<Fault>> {
         let index = self.linked.program().kernel(kernel).expect("no such kernel");
         let workspace = self.memory.allocate(&[0; 64]);
         let launch = Arc::new(Launch {
@@ -147,7 +160,8 @@ impl Loaded {
             kernel: index,
             grid,
             block,
-            cluster: [1; 3],
+            cluster,
+            explicit_cluster: cluster != [1; 3],
             dynamic_shared: shared,
             parameters: parameters.into(),
             grid_id: 7,
@@ -157,12 +171,13 @@ impl Loaded {
             grid_workspace: workspace,
         });
         let mut blocks = Vec::new();
-        for z in 0..grid[2] {
-            for y in 0..grid[1] {
-                for x in 0..grid[0] {
-                    blocks.push(Block::new(launch.clone(), BlockCoordinates { ctaid: [x, y, z], multiprocessor: x % 132, first_warp: 0 }));
-                }
-            }
+        let within = |size: [u32; 3]| (0..size[2]).flat_map(move |z| (0..size[1]).flat_map(move |y| (0..size[0]).map(move |x| [x, y, z])));
+        for at in within([0, 1, 2].map(|n| grid[n] / cluster[n])) {
+            let members: Vec<BlockCoordinates> = within(cluster)
+                .map(|inside| [0, 1, 2].map(|n| at[n] * cluster[n] + inside[n]))
+                .map(|ctaid| BlockCoordinates { ctaid, multiprocessor: ctaid[0] % 132, first_warp: 0 })
+                .collect();
+            blocks.push(Block::new(launch.clone(), &members));
         }
         let mut executed = 0;
         for _ in 0..100_000 {

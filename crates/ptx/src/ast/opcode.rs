@@ -41,7 +41,7 @@ opcodes! {
     Copysign "copysign", Cos "cos", Cp "cp", Createpolicy "createpolicy", Cvt "cvt", Cvta "cvta",
     Discard "discard", Div "div", Dp2a "dp2a", Dp4a "dp4a",
     Elect "elect", Ex2 "ex2", Exit "exit",
-    Fence "fence", Fma "fma", Fns "fns",
+    Fabric "fabric", Fence "fence", Fma "fma", Fns "fns",
     Getctarank "getctarank", Griddepcontrol "griddepcontrol",
     Isspacep "isspacep", Istypep "istypep",
     Ld "ld", Ldmatrix "ldmatrix", Ldu "ldu", Lg2 "lg2", Lop3 "lop3",
@@ -80,6 +80,7 @@ impl Opcode {
                 | Self::Createpolicy
                 | Self::Discard
                 | Self::Elect
+                | Self::Fabric
                 | Self::Fence
                 | Self::Getctarank
                 | Self::Griddepcontrol

@@ -25,12 +25,11 @@ impl Check<'_> {
         let bits = ty.bits();
         let plain_bits = ty.kind() == TypeKind::Bits;
         let integer = matches!(ty.kind(), TypeKind::Unsigned | TypeKind::Signed) && matches!(bits, 16 | 32 | 64) && !is_packed(ty);
-        let integers_packed = matches!(ty, ScalarType::U16x2 | ScalarType::S16x2);
         let half = matches!(ty, ScalarType::F16 | ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2);
         let single_or_double = matches!(ty, ScalarType::F32 | ScalarType::F64);
         let float = half || single_or_double || ty == ScalarType::F32x2;
         match i.opcode {
-            O::Add | O::Sub | O::Min | O::Max => integer || integers_packed || float,
+            O::Add | O::Sub | O::Min | O::Max => integer || is_packed(ty) || float,
             O::Mul => integer || float,
             O::Mad => integer || single_or_double,
             O::Fma => float,
@@ -38,6 +37,7 @@ impl Check<'_> {
             O::Rem | O::Sad => integer,
             O::Addc | O::Subc | O::Madc => integer && bits >= 32,
             O::Mul24 | O::Mad24 => integer && bits == 32,
+            O::Neg if ty == ScalarType::S8x4 => true,
             O::Abs | O::Neg => integer && ty.is_signed() || half || single_or_double,
             O::And | O::Or | O::Xor | O::Not => ty == ScalarType::Pred || plain_bits && matches!(bits, 16 | 32 | 64),
             O::Cnot | O::Shl => plain_bits && matches!(bits, 16 | 32 | 64),

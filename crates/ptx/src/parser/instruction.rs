@@ -32,7 +32,7 @@ impl<'s> Parser<'s> {
         };
         let name = self.expect_name("an instruction")?;
         let Some(opcode) = Opcode::from_name(name.text) else {
-            return Err(Fail::new(name.pos, format!("unknown instruction '{}'", name.text)).with_help("instructions up to PTX 9.0 are known"));
+            return Err(Fail::new(name.pos, format!("unknown instruction '{}'", name.text)).with_help("instructions up to PTX 9.2 are known"));
         };
         let modifiers = self.parse_modifiers(opcode)?;
         let operands = match opcode {

@@ -15,6 +15,7 @@ use cumux_abi::{CUfunction, CUfunction_attribute as A};
 use cumux_wire::module::FunctionInfo;
 use cumux_wire::record::Op;
 use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// All functions.
@@ -55,6 +56,8 @@ pub struct Function {
     pub info: Arc<FunctionInfo>,
     name: CString,
     settings: Mutex<Settings>,
+    /// A cluster was set, so that launches look for it. The others need no lock.
+    has_cluster: AtomicBool,
 }
 
 impl Function {
@@ -63,7 +66,7 @@ impl Function {
     pub fn new(handle: u64, origin: FunctionOrigin, info: Arc<FunctionInfo>) -> Self {
         let name = CString::new(info.name.as_str()).unwrap_or_default();
         let settings = Settings { max_dynamic: None, carveout: -1, cluster: [0; 3], non_portable: 0, scheduling: 0 };
-        Self { handle, origin, info, name, settings: Mutex::new(settings) }
+        Self { handle, origin, info, name, settings: Mutex::new(settings), has_cluster: AtomicBool::new(false) }
     }
 
     /// The handle as C has it.
@@ -104,6 +107,16 @@ impl Function {
         })
     }
 
+    /// The cluster that the program has set on the function
+    /// (`CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH` and its kin); all zero if none.
+    pub(crate) fn required_cluster(&self) -> [u32; 3] {
+        if !self.has_cluster.load(Ordering::Relaxed) {
+            return [0; 3];
+        }
+        let set = lock(&self.settings).cluster.map(c_int::cast_unsigned);
+        if set == [0; 3] { set } else { set.map(|blocks| blocks.max(1)) }
+    }
+
     /// The program allows clusters that not every device takes.
     pub(crate) fn takes_larger_clusters(&self) -> bool {
         lock(&self.settings).non_portable != 0
@@ -120,9 +133,12 @@ impl Function {
                 settings.max_dynamic = Some(wanted);
             }
             A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT if (-1..=100).contains(&value) => settings.carveout = value,
-            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH if value >= 0 => settings.cluster[0] = value,
-            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT if value >= 0 => settings.cluster[1] = value,
-            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH if value >= 0 => settings.cluster[2] = value,
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH | A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT | A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH
+                if value >= 0 =>
+            {
+                settings.cluster[(attribute.0 - A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH.0) as usize] = value;
+                self.has_cluster.store(true, Ordering::Relaxed);
+            }
             A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED if (0..=1).contains(&value) => settings.non_portable = value,
             A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE if value >= 0 => settings.scheduling = value,
             _ => return Err(error::INVALID_VALUE),

@@ -40,7 +40,7 @@ const DEVICE_LAUNCH: u64 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0 as
 static EXECS: Table<Exec> = Table::new(Kind::GraphExec);
 
 /// One node of an executable.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Step {
     /// Handle of the graph's node.
     node: u64,
@@ -72,7 +72,7 @@ pub struct Exec {
     /// The program's objects stay while this does.
     _held: Vec<Arc<Held>>,
     /// Conditions of all its graphs.
-    conditions: Vec<Arc<Condition>>,
+    conditions: Mutex<Vec<Arc<Condition>>>,
 }
 
 /// Puts a graph's nodes into order.
@@ -278,7 +278,7 @@ impl Exec {
             return Err(if flags & DEVICE_LAUNCH != 0 { unsupported("graphs that are launched from the device") } else { error::INVALID_VALUE });
         }
         let (steps, held) = (Mutex::new(plan(graph)?), lock(&graph.held).clone());
-        let conditions = graph.all_conditions();
+        let conditions = Mutex::new(graph.all_conditions());
         let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), _held: held, conditions });
         EXECS.insert(make).map(|(_, exec)| exec).ok_or(error::OUT_OF_MEMORY)
     }
@@ -314,7 +314,7 @@ impl Exec {
         if let Some((timeline, seq)) = tracks.end {
             session.hold_timeline(stream.timeline, timeline, seq)?;
         }
-        for condition in &self.conditions {
+        for condition in lock(&self.conditions).iter() {
             condition.assign_default(session, stream.timeline)?;
         }
         let home = (context::find(stream.context_handle)?.group, stream.device);
@@ -346,12 +346,17 @@ impl Exec {
         Ok(())
     }
 
-    /// Replaces one step's work by work of the same kind.
+    /// Replaces one step's work by work of the same kind. Launches that are under way keep what
+    /// they have.
     fn change(&self, node: u64, work: Work) -> Try {
         let mut steps = lock(&self.steps);
-        let step = steps.iter_mut().find(|step| step.node == node).ok_or(error::INVALID_VALUE)?;
+        let in_body = !steps.iter().any(|step| step.node == node);
+        let step = find_step(&mut steps, node).ok_or(error::INVALID_VALUE)?;
         if step.work.kind() != work.kind() {
             return Err(error::INVALID_VALUE);
+        }
+        if in_body {
+            check_body(&[Step { work: work.clone(), inner: Vec::new(), bodies: Arc::default(), ..step.clone() }])?;
         }
         if let Work::Graph(child) = &work {
             step.inner = plan(child)?;
@@ -386,8 +391,24 @@ impl Exec {
             // The executable goes on knowing the nodes it was made from.
             *old = Step { node: old.node, enabled: old.enabled, ..new };
         }
+        // Conditional nodes have the new graph's conditions now.
+        *lock(&self.conditions) = graph.all_conditions();
         Ok(())
     }
+}
+
+/// Whether a step is the one of a node, or has it in the graph of a conditional node.
+fn has_step(step: &Step, node: u64) -> bool {
+    step.node == node || step.bodies.iter().flatten().any(|step| has_step(step, node))
+}
+
+/// The step of a node of the graph, or of the graph of a conditional node.
+fn find_step(steps: &mut [Step], node: u64) -> Option<&mut Step> {
+    let step = steps.iter_mut().find(|step| has_step(step, node))?;
+    if step.node == node {
+        return Some(step);
+    }
+    Arc::make_mut(&mut step.bodies).iter_mut().find_map(|body| find_step(body, node))
 }
 
 fn changes_context(old: &Work, new: &Work) -> bool {
@@ -529,7 +550,7 @@ pub unsafe fn cuGraphNodeSetEnabled(handle: CUgraphExec, node: CUgraphNode, enab
     process::enter()?;
     let exec = find_exec(handle)?;
     let mut steps = lock(&exec.steps);
-    let step = steps.iter_mut().find(|step| step.node == node.addr() as u64).ok_or(error::INVALID_VALUE)?;
+    let step = find_step(&mut steps, node.addr() as u64).ok_or(error::INVALID_VALUE)?;
     if !matches!(step.work, Work::Kernel(_) | Work::Copy(_) | Work::Set(_)) {
         return Err(error::INVALID_VALUE);
     }
@@ -540,8 +561,8 @@ pub unsafe fn cuGraphNodeSetEnabled(handle: CUgraphExec, node: CUgraphNode, enab
 pub unsafe fn cuGraphNodeGetEnabled(handle: CUgraphExec, node: CUgraphNode, out: *mut c_uint) -> Try {
     process::enter()?;
     let exec = find_exec(handle)?;
-    let steps = lock(&exec.steps);
-    let step = steps.iter().find(|step| step.node == node.addr() as u64).ok_or(error::INVALID_VALUE)?;
+    let mut steps = lock(&exec.steps);
+    let step = find_step(&mut steps, node.addr() as u64).ok_or(error::INVALID_VALUE)?;
     put!(out, c_uint::from(step.enabled));
     Ok(())
 }

@@ -547,9 +547,8 @@ fn with_attribute(kernel: &Kernel, attribute: CUkernelNodeAttrID, value: *const 
             CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => launch.cooperative = value.cooperative != 0,
             CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
                 let cluster = value.clusterDim;
-                if [cluster.x, cluster.y, cluster.z] != [1; 3] {
-                    return Err(unsupported("thread block clusters in graphs"));
-                }
+                launch.cluster = [cluster.x, cluster.y, cluster.z];
+                crate::launch::check_cluster(&kernel.function, &launch)?;
             }
             // Hints.
             CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
@@ -580,6 +579,10 @@ pub unsafe fn cuGraphKernelNodeGetAttribute(handle: CUgraphNode, attribute: CUke
     if attribute == CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE {
         words[0] = u64::from(kernel.launch.cooperative);
     }
+    if attribute == CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION {
+        let [x, y, z] = kernel.launch.cluster.map(u64::from);
+        words = [x | y << 32, z, 0, 0, 0, 0, 0, 0];
+    }
     put!(out.cast::<[u64; 8]>(), words);
     Ok(())
 }
@@ -592,6 +595,8 @@ pub unsafe fn cuGraphKernelNodeCopyAttributes(target: CUgraphNode, source: CUgra
     let Work::Kernel(kernel) = &body.work else { return Err(error::INVALID_VALUE) };
     let mut launch = kernel.launch.clone();
     launch.cooperative = from.launch.cooperative;
+    launch.cluster = from.launch.cluster;
+    crate::launch::check_cluster(&kernel.function, &launch)?;
     body.work = Work::Kernel(Kernel::new(Arc::clone(&kernel.function), kernel.name, launch));
     Ok(())
 }

@@ -5,12 +5,13 @@
 use super::calls::{allocate, end, functions, launch_gate, new_context, new_gate, new_stream, query};
 use super::fake;
 use crate::ffi::error;
-use crate::{capture, context, copy, event, graph, launch, managed, memory, pool, set, stream};
+use crate::{capture, context, copy, event, graph, ipc, launch, loan, managed, memory, pool, set, stream};
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use cumux_abi::{
     CU_STREAM_LEGACY, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent, CUfunction, CUgraph, CUgraphExec,
-    CUgraphInstantiate_flags, CUgraphMem_attribute, CUgraphNode, CUgraphNodeType, CUmemorytype, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUgraphInstantiate_flags, CUgraphMem_attribute, CUgraphNode, CUgraphNodeType, CUipcMemHandle, CUmemorytype, CUresult, CUstream, CUstreamCaptureMode,
+    CUstreamCaptureStatus,
 };
 use cumux_wire::record::Op;
 use std::sync::Mutex;
@@ -537,6 +538,12 @@ fn an_allocation_spoils_captures_that_do_not_allow_it() {
     // SAFETY: the arguments are this test's own variables and handles.
     unsafe { assert_eq!(managed::cuMemAllocManaged(&raw mut address, 64, 1), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)) };
     assert!(end_capture(stream).is_err());
+    // Memory of another program is as good as an allocation.
+    begin_as(GLOBAL);
+    let handle = CUipcMemHandle { reserved: loan::encode(loan::Kind::Memory, [1, 2], [0; 16]).map(u8::cast_signed) };
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe { assert_eq!(ipc::cuIpcOpenMemHandle_v2(&raw mut address, handle, 0), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)) };
+    assert_eq!(end_capture(stream), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
     // Relaxed: the capture, or this thread.
     begin_as(RELAXED);
     let first = try_to_allocate().unwrap();

@@ -96,7 +96,7 @@ small!(B, 8, 7);
 pub const SAT: u8 = 1;
 /// Flag: a negative result becomes 0 (`.relu`).
 pub const RELU: u8 = 2;
-/// Flag: subnormal operands and results become 0 (`.ftz`).
+/// Flag of every operation: subnormal operands and results become 0 (`.ftz`).
 pub const FTZ: u8 = 4;
 /// Flag of minimum and maximum: the result is NaN if an operand is (`.NaN`).
 pub const NAN: u8 = 1;
@@ -172,7 +172,7 @@ pub const TANH: u16 = 9;
 /// `set`: compares, see [`COMPARISON_SHIFT`] and [`ONES`].
 pub const SET: u16 = 10;
 /// In the immediate of [`Any`]: where the flags begin, [`SAT`], [`RELU`], [`FTZ`], or for minimum
-/// and maximum [`NAN`], [`XORSIGN`].
+/// and maximum [`NAN`], [`XORSIGN`], [`FTZ`].
 pub const FLAGS_SHIFT: u16 = 4;
 /// In the immediate of [`Any`], for [`SET`]: where the code of the comparison begins.
 pub const COMPARISON_SHIFT: u16 = 8;
@@ -188,12 +188,12 @@ pub struct Any<T>(PhantomData<T>);
 /// Performs the operation on one half of a register, or on the low one alone.
 fn compute_half<T: Small>(a: T, b: T, c: T, x: u16) -> T {
     let flags = (x >> FLAGS_SHIFT & 7) as u8;
-    let wide = |v: T| if flags & FTZ != 0 && x & OPERATION < MIN { v.flushed().wide() } else { v.wide() };
+    let [a, b, c] = if flags & FTZ != 0 { [a, b, c].map(T::flushed) } else { [a, b, c] };
     let exact = match x & OPERATION {
-        ADD => odd_sum(wide(a), wide(b)),
-        SUB => odd_sum(wide(a), -wide(b)),
-        MUL => wide(a) * wide(b),
-        FMA => odd_sum(wide(a) * wide(b), wide(c)),
+        ADD => odd_sum(a.wide(), b.wide()),
+        SUB => odd_sum(a.wide(), -b.wide()),
+        MUL => a.wide() * b.wide(),
+        FMA => odd_sum(a.wide() * b.wide(), c.wide()),
         MIN => return extreme(a, b, false, flags & NAN != 0, flags & XORSIGN != 0),
         MAX => return extreme(a, b, true, flags & NAN != 0, flags & XORSIGN != 0),
         NEG => return T::of(a.bits() ^ 0x8000),
@@ -224,9 +224,11 @@ impl<T: Small> Op3x for Any<T> {
 pub const COMPARE_HIGH: u16 = 1 << 4;
 /// In the immediate of [`compare`]: the operands are bfloat16.
 pub const COMPARE_BRAIN: u16 = 1 << 5;
+/// In the immediate of [`compare`]: subnormal operands count as 0 (`.ftz`).
+pub const COMPARE_FTZ: u16 = 1 << 6;
 
-/// A comparison into a predicate. The immediate holds its code, [`COMPARE_HIGH`] and
-/// [`COMPARE_BRAIN`].
+/// A comparison into a predicate. The immediate holds its code, [`COMPARE_HIGH`],
+/// [`COMPARE_BRAIN`] and [`COMPARE_FTZ`].
 #[must_use]
 pub fn compare() -> AluFunction {
     AluFunction::portable(compare_lanes)
@@ -244,7 +246,10 @@ fn compare_lanes(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
 }
 
 fn test<T: Small>(a: u32, b: u32, x: u16) -> bool {
-    let part = |bits: u32| if x & COMPARE_HIGH != 0 { high::<T>(bits).wide() } else { low::<T>(bits).wide() };
+    let part = |bits: u32| {
+        let value: T = if x & COMPARE_HIGH != 0 { high(bits) } else { low(bits) };
+        if x & COMPARE_FTZ != 0 { value.flushed().wide() } else { value.wide() }
+    };
     Comparison::decode(x).holds(part(a), part(b))
 }
 
