@@ -37,7 +37,10 @@ pub fn findings() -> Vec<Finding> {
     if findings.iter().all(|finding| is_ok(finding) || finding.outcome == super::Outcome::Warning) {
         findings.extend(state(&directory));
     }
-    findings.push(logs(directory.path()));
+    findings.push(match container::is_group(&directory) {
+        true => Finding::not_tested(LOGS, "this is the directory of a group: its daemon logs elsewhere"),
+        false => logs(directory.path()),
+    });
     stopped(findings)
 }
 
