@@ -108,8 +108,7 @@ impl Checkpoint {
     /// The default state if there is no file.
     ///
     /// # Errors
-    /// [`CheckpointError`]; so is a file that is neither root's nor this user's, and one that is too
-    /// long.
+    /// [`CheckpointError`]; so is a file that is neither root's nor this user's, or too long.
     pub fn peek<T: DeserializeOwned + Default>(&self) -> Result<T, CheckpointError> {
         let strange = |why: String| CheckpointError::Strange { path: self.path.clone(), why };
         let file = match File::open(&self.path) {
