@@ -1,9 +1,10 @@
-//! Stories with the real programs of others: Prometheus, dpkg and systemd, rpm, pip. They need
-//! more than this repository, so only `cargo xtask test clusters` runs them.
+//! Stories with the real programs of others: Slurm, Prometheus, dpkg and systemd, rpm, pip. They
+//! need more than this repository, so only `cargo xtask test clusters` runs them.
 
 mod packages;
 mod prometheus;
 mod skyward;
+mod slurm;
 
 use cumux_testkit::cumux;
 use std::path::{Path, PathBuf};

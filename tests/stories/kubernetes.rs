@@ -197,8 +197,27 @@ fn doctor_in_a_pod() {
     let (well, text) = doctor(&node.folder().join("nowhere"));
     assert!(!well && text.contains("the directory of a group has to be mounted at "), "{text}");
     let pod = create(&["pod", "memory=1G", "clients=1"]);
-    let (_, text) = doctor(&pod);
+    let (well, text) = doctor(&pod);
     assert!(text.contains("a program that starts here is served") && text.contains(": 1024 MiB, "), "{text}");
+    assert!(well && text.contains("a program of a group needs none of its own"), "a container has no card: {text}");
+    if geteuid().is_root() {
+        // As a container runtime has it: a PID namespace of its own and a small /dev/shm.
+        node.wait_for("doctor's own client to go", |node| (groups(node)[0]["clients"] == 0).then_some(()));
+        let script = "mount -t tmpfs -o size=64m tmpfs /dev/shm && mount -t proc proc /proc && exec \"$0\" doctor";
+        let mut container = Command::new("unshare");
+        container.args(["--mount", "--pid", "--fork", "sh", "-c", script]).arg(cumux_testkit::cumux());
+        for (name, value) in node.cumux(&[]).get_envs() {
+            match value {
+                Some(value) => container.env(name, value),
+                None => container.env_remove(name),
+            };
+        }
+        let output = container.env("CUDA_MPS_PIPE_DIRECTORY", &pod).env("CUMUX_GROUP", "pod").output().expect("unshare starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("in another PID namespace") && text.contains("has 64 MiB only") && text.contains("--shm-size"), "{text}{output:?}");
+    } else {
+        eprintln!("NOTE: not tested: only root can make a container");
+    }
     node.wait_for("doctor's own client to go", |node| (groups(node)[0]["clients"] == 0).then_some(()));
     let client = node.test_client("grower").env("CUDA_MPS_PIPE_DIRECTORY", &pod.to_string_lossy()).start();
     client.wait_for_line("ready");

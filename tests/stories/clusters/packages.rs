@@ -1,13 +1,13 @@
 //! The packages are made, installed, used, replaced and removed.
 
 use super::{folder, package, repository, run, run_throwaway, script};
-use cumux_testkit::{Watchdog, example, test_program};
+use cumux_testkit::{Watchdog, cumux, example, test_program};
 use rustix::process::geteuid;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(800);
 
 #[test]
 #[ignore = "cargo xtask test clusters: makes packages, needs root and systemd"]
@@ -47,4 +47,20 @@ fn the_rpm_with_its_own_tools() {
     let staged = repository().join("target/package/staged");
     let text = run_throwaway(folder.path(), "rpm.sh", &[&repository(), &staged, Path::new(folder.path())]);
     assert!(text.contains("the package was made and installed"), "{text}");
+}
+
+/// The image itself needs an engine and a registry; what its last stage consists of does not.
+#[test]
+#[ignore = "cargo xtask test clusters: needs root and Debian's packages"]
+fn the_content_of_the_image_serves_another_container() {
+    if !geteuid().is_root() {
+        eprintln!("NOTE: not tested: only root can make containers");
+        return;
+    }
+    let folder = folder();
+    let _watchdog = Watchdog::new(PATIENCE, folder.path());
+    let staged = folder.path().join("staged");
+    run(Command::new(cumux()).args(["install", "--system", "--root"]).arg(&staged));
+    let text = run(Command::new(script("container.sh")).arg(&staged).arg(folder.path()).arg(example("vector_add")));
+    assert!(text.contains("the image's content serves a program in another container"), "{text}");
 }
