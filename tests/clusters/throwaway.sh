@@ -40,6 +40,8 @@ for same in "$repository" "$folder"; do
     mkdir -p "$root$same"
     mount --rbind "$same" "$root$same"
 done
+# An index of manual pages is made by every installation otherwise, in minutes.
+rm -f "$root/var/lib/man-db/auto-update"
 # Nothing of this system's services is started.
 rm -rf "$root"/etc/systemd/system/*.wants "$root"/lib/systemd/system/*.target.wants
 printf '[Unit]\nDefaultDependencies=no\nRequires=story.service\nAfter=story.service\n' >"$root/etc/systemd/system/story.target"

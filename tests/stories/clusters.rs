@@ -41,6 +41,14 @@ fn run_throwaway(folder: &Path, name: &str, arguments: &[&Path]) -> String {
     text
 }
 
+/// Packages have one place for what they are made of: one test at a time makes them, and has that
+/// place until this is dropped.
+fn alone() -> std::fs::File {
+    let file = std::fs::File::create(repository().join("target/package.lock")).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    file
+}
+
 /// Packages of this build; the release build must be there already.
 fn package(kind: &str, out: &Path, revision: u32) -> PathBuf {
     let xtask = cumux().with_file_name("xtask");
