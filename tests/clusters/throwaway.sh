@@ -12,7 +12,7 @@ if [ "${1-}" != --inside ]; then
         mkdir "$group"
     fi
     status=0
-    bash -c 'if [ -n "$0" ]; then echo $$ >"$0/cgroup.procs"; fi; exec unshare --mount --pid --fork --kill-child --cgroup --uts --ipc bash "$@"' "$group" "$0" --inside "$copy" "$@" || status=$?
+    bash -c 'if [ -n "$0" ]; then echo $$ >"$0/cgroup.procs"; fi; exec setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --cgroup --uts --ipc bash "$@"' "$group" "$0" --inside "$copy" "$@" || status=$?
     exit $status
 fi
 copy=$2
@@ -40,11 +40,13 @@ for same in "$repository" "$folder"; do
     mkdir -p "$root$same"
     mount --rbind "$same" "$root$same"
 done
+# An index of manual pages is made by every installation otherwise, in minutes.
+rm -f "$root/var/lib/man-db/auto-update"
 # Nothing of this system's services is started.
 rm -rf "$root"/etc/systemd/system/*.wants "$root"/lib/systemd/system/*.target.wants
 printf '[Unit]\nDefaultDependencies=no\nRequires=story.service\nAfter=story.service\n' >"$root/etc/systemd/system/story.target"
 {
-    printf '[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\nStandardOutput=file:%s\nStandardError=inherit\n' "$folder/output"
+    printf '[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\nTimeoutStopSec=5\nStandardOutput=file:%s\nStandardError=inherit\n' "$folder/output"
     printf 'ExecStart=/bin/bash -c '\''PATH=/usr/sbin:/usr/bin:/sbin:/bin; "$@"; status=$$?; systemctl exit $$status'\'' story'
     printf ' "%s"' "$@"
     printf '\n'

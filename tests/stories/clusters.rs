@@ -1,9 +1,10 @@
-//! Stories with the real programs of others: Prometheus, dpkg and systemd, rpm, pip. They need
-//! more than this repository, so only `cargo xtask test clusters` runs them.
+//! Stories with the real programs of others: Slurm, Prometheus, dpkg and systemd, rpm, pip. They
+//! need more than this repository, so only `cargo xtask test clusters` runs them.
 
 mod packages;
 mod prometheus;
 mod skyward;
+mod slurm;
 
 use cumux_testkit::cumux;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,14 @@ fn run_throwaway(folder: &Path, name: &str, arguments: &[&Path]) -> String {
     let text = std::fs::read_to_string(folder.join("output")).unwrap_or_default();
     assert!(status.success(), "{name}: {status}\n{text}");
     text
+}
+
+/// Packages have one place for what they are made of: one test at a time makes them, and has that
+/// place until this is dropped.
+fn alone() -> std::fs::File {
+    let file = std::fs::File::create(repository().join("target/package.lock")).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    file
 }
 
 /// Packages of this build; the release build must be there already.

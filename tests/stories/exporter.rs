@@ -33,6 +33,11 @@ impl Exporter {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text\r\n\r\n"))
     }
 
+    /// The same for those who do not know OpenMetrics.
+    pub fn get_older(&self, path: &str) -> (u16, String) {
+        self.ask(&format!("GET {path} HTTP/1.0\r\n\r\n"))
+    }
+
     fn ask(&self, request: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
@@ -122,7 +127,7 @@ fn figures_agree_with_the_status_and_faults_count_once() {
     });
     assert_eq!(value(&exporter.metrics(), "cumux_faults_total", &[&user]), Some(1.0));
     assert_eq!(exporter.get("/nothing").0, 404);
-    let (status, text) = exporter.ask("GET /metrics HTTP/1.0\r\n\r\n");
+    let (status, text) = exporter.get_older("/metrics");
     assert!(status == 200 && text.contains("# TYPE cumux_faults_total counter\n") && !text.contains("EOF"), "{text}");
     let (status, text) = exporter.ask("PUT /metrics HTTP/1.1\r\n\r\n");
     assert!(status == 405 && text.contains("only GET and HEAD"), "{text}");

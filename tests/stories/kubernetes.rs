@@ -1,13 +1,17 @@
 //! The device plugin as a process, between a kubelet of ours and a real daemon, with CUDA programs
 //! in the pods.
 
+use crate::exporter::Exporter;
 use cumux_testkit::kubelet::{Kubelet, Pod};
 use cumux_testkit::{Client, Node};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 const MEMORY: &str = "cumux.dev/gpu-memory";
 const PERCENT: &str = "cumux.dev/gpu-percent";
@@ -193,8 +197,27 @@ fn doctor_in_a_pod() {
     let (well, text) = doctor(&node.folder().join("nowhere"));
     assert!(!well && text.contains("the directory of a group has to be mounted at "), "{text}");
     let pod = create(&["pod", "memory=1G", "clients=1"]);
-    let (_, text) = doctor(&pod);
+    let (well, text) = doctor(&pod);
     assert!(text.contains("a program that starts here is served") && text.contains(": 1024 MiB, "), "{text}");
+    assert!(well && text.contains("a program of a group needs none of its own"), "a container has no card: {text}");
+    if geteuid().is_root() {
+        // As a container runtime has it: a PID namespace of its own and a small /dev/shm.
+        node.wait_for("doctor's own client to go", |node| (groups(node)[0]["clients"] == 0).then_some(()));
+        let script = "mount -t tmpfs -o size=64m tmpfs /dev/shm && mount -t proc proc /proc && exec \"$0\" doctor";
+        let mut container = Command::new("unshare");
+        container.args(["--mount", "--pid", "--fork", "sh", "-c", script]).arg(cumux_testkit::cumux());
+        for (name, value) in node.cumux(&[]).get_envs() {
+            match value {
+                Some(value) => container.env(name, value),
+                None => container.env_remove(name),
+            };
+        }
+        let output = container.env("CUDA_MPS_PIPE_DIRECTORY", &pod).env("CUMUX_GROUP", "pod").output().expect("unshare starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("in another PID namespace") && text.contains("has 64 MiB only") && text.contains("--shm-size"), "{text}{output:?}");
+    } else {
+        eprintln!("NOTE: not tested: only root can make a container");
+    }
     node.wait_for("doctor's own client to go", |node| (groups(node)[0]["clients"] == 0).then_some(()));
     let client = node.test_client("grower").env("CUDA_MPS_PIPE_DIRECTORY", &pod.to_string_lossy()).start();
     client.wait_for_line("ready");
@@ -205,3 +228,100 @@ fn doctor_in_a_pod() {
     let (well, text) = doctor(&create(&["theirs", &format!("uid={other}")]));
     assert!(!well && text.contains("runAsUser"), "{text}");
 }
+
+/// An exporter that has kubelet's socket and the plugin's memory, and nothing else, to find names.
+fn exporter(node: &Node, socket: &Path) -> Exporter {
+    let (socket, state) = (socket.to_string_lossy().into_owned(), node.folder().join("plugin.json").to_string_lossy().into_owned());
+    Exporter::start(node, &["--pod-resources", &socket, "--plugin-state", &state, "--pod-logs", "/nonexistent"])
+}
+
+/// The line of metrics that describes a client.
+fn line_of(node: &Node, exporter: &Exporter, client: &Client<'_>) -> String {
+    let pid = format!("pid=\"{}\"", client.pid());
+    node.wait_for("the client in the metrics", |_| {
+        let (status, text) = exporter.get("/metrics");
+        assert_eq!(status, 200, "{text}");
+        text.lines().find(|line| line.starts_with("cumux_client_info{") && line.contains(&pid)).map(str::to_owned)
+    })
+}
+
+/// Metrics name pods as kubelet does; where it does not answer, is slow, or somebody else answers
+/// in its place, there are metrics without names.
+#[test]
+fn metrics_name_pods_as_kubelet_does() {
+    let node = Node::start();
+    let mut kubelet = Kubelet::start(&node.folder().join("kubelet"));
+    let plugin = Plugin::start(&node, &kubelet, CONFIG);
+    kubelet.wait_for(PERCENT, 20);
+    let (web, batch) =
+        (kubelet.run_pod("web-0", &[(MEMORY, 1), (PERCENT, 5)]).expect("it is admitted"), kubelet.run_pod("batch", &[(MEMORY, 2)]).expect("it is admitted"));
+    let (first, second) = (grower(&node, &web), grower(&node, &batch));
+    // The other pods' programs have no name of these.
+    let outside = node.test_client("idle").start();
+    outside.wait_for_line("ready");
+    let named = exporter(&node, &kubelet.pods());
+    for (client, pod) in [(&first, "web-0"), (&second, "batch")] {
+        let line = line_of(&node, &named, client);
+        assert!(line.contains(&format!("pod=\"{pod}\"")) && line.contains("namespace=\"default\"") && line.contains("container=\"main\""), "{line}");
+    }
+    let nameless = |exporter: &Exporter, client: &Client<'_>| {
+        let line = line_of(&node, exporter, client);
+        !line.contains("web-0") && !line.contains("batch") && !line.contains("namespace=\"default\"")
+    };
+    assert!(nameless(&named, &outside));
+
+    // Somebody who answers nothing.
+    let silent = node.folder().join("silent.sock");
+    let _listener = UnixListener::bind(&silent).expect("a socket");
+    assert!(nameless(&exporter(&node, &silent), &first));
+    // What no kubelet says.
+    assert!(nameless(&exporter(&node, &node.pipe().join("cumux")), &first));
+    // Another user, who hands on what kubelet says. As root the same is believed.
+    if geteuid().is_root() {
+        fs::set_permissions(node.folder(), fs::Permissions::from_mode(0o755)).expect("our folder");
+        for uid in [0, 65_534] {
+            let folder = node.folder().join(format!("relay-{uid}"));
+            fs::create_dir(&folder).expect("a folder");
+            std::os::unix::fs::chown(&folder, Some(uid), None).expect("our folder");
+            let mut relay = Command::new("python3");
+            relay.args(["-c", RELAY]).arg(kubelet.pods()).arg(folder.join("kubelet.sock")).arg(uid.to_string());
+            let mut relay = Plugin(relay.stdout(Stdio::piped()).spawn().expect("python3 starts"));
+            let mut line = String::new();
+            BufReader::new(relay.0.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+            assert_eq!(line, "ready\n");
+            assert_eq!(nameless(&exporter(&node, &folder.join("kubelet.sock")), &first), uid != 0);
+        }
+    } else {
+        eprintln!("NOTE: not tested: another user needs root");
+    }
+    // Kubelet is dead: what is known stays, and nobody else waits.
+    kubelet.stop();
+    assert!(line_of(&node, &named, &first).contains("pod=\"web-0\""));
+    assert!(nameless(&exporter(&node, &kubelet.pods()), &first));
+    for client in [first, second, outside] {
+        client.expect_ok();
+    }
+    plugin.end();
+}
+
+/// Connects as root, and hands that connection on as a user, to whoever speaks first.
+const RELAY: &str = r#"
+import os, socket, sys, threading
+kubelet = socket.socket(socket.AF_UNIX)
+kubelet.connect(sys.argv[1])
+os.setuid(int(sys.argv[3]))
+own = socket.socket(socket.AF_UNIX)
+own.bind(sys.argv[2])
+own.listen()
+print("ready", flush=True)
+def hand(source, sink, data):
+    while data:
+        sink.sendall(data)
+        data = source.recv(65536)
+while True:
+    client = own.accept()[0]
+    data = client.recv(65536)
+    if data:
+        threading.Thread(target=lambda: hand(kubelet, client, kubelet.recv(65536)), daemon=True).start()
+        hand(client, kubelet, data)
+"#;

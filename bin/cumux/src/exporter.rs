@@ -7,6 +7,7 @@
 //!
 //! The daemon is asked at most once a second, however many ask here.
 
+mod names;
 pub mod trial;
 
 use crate::{say, supervisor};
@@ -21,6 +22,7 @@ use cumux_exporter::request::Request;
 use cumux_exporter::text::{Format, render};
 use cumux_exporter::users::Users;
 use cumux_wire::message::{ClientStatus, ServerStatus};
+use names::Kubelet;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,6 +49,12 @@ pub struct ExporterArguments {
     /// Kubelet's links to the logs of containers, which give their pods' names
     #[arg(long, value_name = "DIR", default_value = "/var/log/containers")]
     pod_logs: PathBuf,
+    /// Kubelet's pod-resources socket, which gives the names of the device plugin's pods
+    #[arg(long, env = "POD_RESOURCES_SOCKET", default_value = "/var/lib/kubelet/pod-resources/kubelet.sock", value_name = "SOCKET")]
+    pod_resources: PathBuf,
+    /// What the device plugin remembers: which group has which parts
+    #[arg(long, default_value = "/var/lib/cumux/device-plugin.json", value_name = "FILE")]
+    plugin_state: PathBuf,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -60,7 +68,8 @@ pub fn main(arguments: &ExporterArguments) -> anyhow::Result<u8> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen} (--listen names another address)"))?;
     let bound = listener.local_addr().context("cannot find the own address")?;
     let trials = Trials::new(Duration::from_secs(arguments.trial_timeout), Duration::from_secs(arguments.trial_age));
-    let exporter = Exporter { pipe: pipe_directory(), seen: Mutex::default(), trials, names: Box::new(LogLinks::of(&arguments.pod_logs)) };
+    let kubelet = Kubelet::of(&arguments.pod_resources, &arguments.plugin_state, LogLinks::of(&arguments.pod_logs));
+    let exporter = Exporter { pipe: pipe_directory(), seen: Mutex::default(), trials, names: Box::new(kubelet) };
     // The first look is the beginning of all counts.
     let _ = exporter.read_status().servers();
     if !bound.ip().is_loopback() {

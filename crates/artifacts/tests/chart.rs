@@ -142,9 +142,13 @@ fn every_object_is_what_kubernetes_takes() {
     for set in [
         &[][..],
         &[("devicePlugin.enabled", "false"), ("dra.enabled", "true")],
-        &[("daemon.device", "sim:h200"), ("daemon.hostPID", "true"), ("runtimeClassName", "")],
+        &[("daemon.device", "sim:h200,sim:h200"), ("daemon.hostPID", "true"), ("runtimeClassName", "")],
+        &[("exporter.enabled", "true")],
+        &[("exporter.enabled", "true"), ("devicePlugin.enabled", "false"), ("dra.enabled", "true")],
     ] {
         let objects = chart(set);
+        let has_exporter = objects.concat().contains("\"cumux\", \"exporter\"");
+        assert_eq!(has_exporter, set.contains(&("exporter.enabled", "true")));
         for text in &objects {
             match kind_of(text).as_str() {
                 "DaemonSet" => check::file(Kind::DaemonSet, text).unwrap_or_else(|refusal| panic!("{refusal}\n{text}")),

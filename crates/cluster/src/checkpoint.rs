@@ -4,15 +4,19 @@
 //! part of one. A file that cannot be read is put aside under another name and reported, never
 //! taken for an empty one.
 
+use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The form of the files that this program writes.
 const VERSION: u32 = 1;
+
+/// Longest checkpoint that is looked into from outside.
+const LONGEST: u64 = 16 << 20;
 
 /// Why a checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,10 +39,18 @@ pub enum CheckpointError {
         /// What is wrong.
         why: String,
     },
+    /// Another program's checkpoint cannot be looked into.
+    #[error("cannot look into the checkpoint {}: {why}", path.display())]
+    Strange {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 #[derive(Deserialize)]
-struct Read<T> {
+struct Stored<T> {
     version: u32,
     state: T,
 }
@@ -82,7 +94,7 @@ impl Checkpoint {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(T::default()),
             Err(cause) => return Err(self.io(cause)),
         };
-        let why = match serde_json::from_slice::<Read<T>>(&bytes) {
+        let why = match serde_json::from_slice::<Stored<T>>(&bytes) {
             Ok(read) if read.version == VERSION => return Ok(read.state),
             Ok(read) => format!("version {}", read.version),
             Err(error) => error.to_string(),
@@ -90,6 +102,34 @@ impl Checkpoint {
         let aside = self.path.with_extension("damaged");
         fs::rename(&self.path, &aside).map_err(|cause| self.io(cause))?;
         Err(CheckpointError::Damaged { path: self.path.clone(), aside, why })
+    }
+
+    /// Looks into the checkpoint of another program, which may be writing it. Nothing is put aside.
+    /// The default state if there is no file.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]; so is a file that is neither root's nor this user's, or too long.
+    pub fn peek<T: DeserializeOwned + Default>(&self) -> Result<T, CheckpointError> {
+        let strange = |why: String| CheckpointError::Strange { path: self.path.clone(), why };
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(T::default()),
+            Err(cause) => return Err(strange(cause.to_string())),
+        };
+        let metadata = file.metadata().map_err(|cause| strange(cause.to_string()))?;
+        if !metadata.is_file() || metadata.len() > LONGEST {
+            return Err(strange(format!("it is no file of at most {} MiB", LONGEST >> 20)));
+        }
+        if metadata.uid() != 0 && metadata.uid() != geteuid().as_raw() {
+            return Err(strange(format!("it belongs to user {}", metadata.uid())));
+        }
+        let mut bytes = Vec::new();
+        file.take(LONGEST).read_to_end(&mut bytes).map_err(|cause| strange(cause.to_string()))?;
+        match serde_json::from_slice::<Stored<T>>(&bytes) {
+            Ok(read) if read.version == VERSION => Ok(read.state),
+            Ok(read) => Err(strange(format!("version {}", read.version))),
+            Err(error) => Err(strange(error.to_string())),
+        }
     }
 
     /// Writes the state. After this returns, it survives a crash of the machine.
@@ -128,6 +168,24 @@ mod tests {
             let text = file.load::<Vec<u32>>().unwrap_err().to_string();
             assert!(text.contains("damaged") && !file.path().exists(), "{text}");
             assert_eq!(fs::read_to_string(folder.path().join("deeper/state.damaged")).unwrap(), damage);
+        }
+    }
+
+    #[test]
+    fn looking_into_one_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = Checkpoint::at(folder.path().join("state.json"));
+        assert_eq!(file.peek::<Vec<u32>>().unwrap(), [0; 0]);
+        file.save(&vec![1, 2]).unwrap();
+        assert_eq!(file.peek::<Vec<u32>>().unwrap(), [1, 2]);
+        fs::write(file.path(), "{\"version\":9,\"state\":[]}").unwrap();
+        assert!(file.peek::<Vec<u32>>().unwrap_err().to_string().ends_with("version 9") && file.path().exists());
+        File::options().write(true).open(file.path()).unwrap().set_len(LONGEST + 1).unwrap();
+        assert!(file.peek::<Vec<u32>>().unwrap_err().to_string().contains("at most 16 MiB"));
+        if geteuid().is_root() {
+            file.save(&vec![3]).unwrap();
+            std::os::unix::fs::chown(file.path(), Some(65_534), None).unwrap();
+            assert!(file.peek::<Vec<u32>>().unwrap_err().to_string().ends_with("belongs to user 65534"));
         }
     }
 }

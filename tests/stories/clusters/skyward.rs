@@ -24,7 +24,7 @@ fn plugins(version: &str, tested: usize) {
         return;
     };
     let folder = folder();
-    let _watchdog = Watchdog::new(Duration::from_secs(600), folder.path());
+    let _watchdog = Watchdog::new(Duration::from_secs(800), folder.path());
     let text = run(Command::new(script("skyward.sh")).arg(python).arg(version).arg(repository()).arg(cumux()).arg(folder.path()));
     let passed = text.lines().filter(|line| line.ends_with("... ok")).count();
     assert_eq!(passed, tested, "{text}");

@@ -3,6 +3,7 @@
 
 use super::Finding;
 use cumux_control::PipeDirectory;
+use cumux_control::directory::pipe_directory;
 use cumux_link::{Connection, LinkError, Process, escape_foreign};
 use cumux_wire::message::{Hello, Reply};
 use cumux_wire::{VERSION, result};
@@ -40,6 +41,11 @@ pub fn missing_directory(path: &Path) -> String {
 /// Whether a directory is that of a group, where programs connect and nobody commands.
 pub fn is_group(directory: &PipeDirectory) -> bool {
     directory.cumux().exists() && !directory.control().exists()
+}
+
+/// Whether this shell's programs are in a group.
+pub fn is_in_group() -> bool {
+    is_group(&PipeDirectory::at(&pipe_directory()))
 }
 
 /// Connects as a program does, and tells what it would get.

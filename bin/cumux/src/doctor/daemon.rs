@@ -37,7 +37,10 @@ pub fn findings() -> Vec<Finding> {
     if findings.iter().all(|finding| is_ok(finding) || finding.outcome == super::Outcome::Warning) {
         findings.extend(state(&directory));
     }
-    findings.push(logs(directory.path()));
+    findings.push(match container::is_group(&directory) {
+        true => Finding::not_tested(LOGS, "this is the directory of a group: its daemon logs elsewhere"),
+        false => logs(directory.path()),
+    });
     stopped(findings)
 }
 
@@ -135,14 +138,7 @@ fn daemon(directory: &PipeDirectory) -> Finding {
             Finding::problem(DAEMON, format!("the daemon in {shown} is not cumux"), "end it (echo quit | nvidia-cuda-mps-control) and start cumux control -d")
         }
         Err(_) if !directory.cumux().exists() => Finding::problem(DAEMON, format!("no daemon in {shown}"), start),
-        Err(LinkError::System(Errno::ACCESS)) if access(directory.cumux(), Access::WRITE_OK).is_ok() => {
-            let label = container::confined_by().unwrap_or_else(|| "no label that it may read".to_owned());
-            Finding::problem(
-                DAEMON,
-                format!("the system refuses the connection to {}, which the permissions allow: SELinux or AppArmor ({label})", directory.cumux().display()),
-                "on the node: ausearch -m avc, or journalctl -k | grep apparmor; label the pipe directory for containers (chcon -R -t container_file_t), or allow the profile to connect",
-            )
-        }
+        Err(LinkError::System(Errno::ACCESS)) if access(directory.cumux(), Access::WRITE_OK).is_ok() => confined(&directory.cumux(), container::confined_by()),
         Err(_) if access(directory.cumux(), Access::WRITE_OK).is_err() => Finding::problem(
             DAEMON,
             format!("this user may not connect to {}", directory.cumux().display()),
@@ -150,6 +146,17 @@ fn daemon(directory: &PipeDirectory) -> Finding {
         ),
         Err(error) => Finding::problem(DAEMON, format!("the daemon in {shown} is gone, its files are left ({error})"), start),
     }
+}
+
+/// The permissions allow to connect, and the system does not: a security module. `label` is what it
+/// calls this process.
+fn confined(socket: &Path, label: Option<String>) -> Finding {
+    let label = label.unwrap_or_else(|| "no label that it may read".to_owned());
+    Finding::problem(
+        DAEMON,
+        format!("the system refuses the connection to {}, which the permissions allow: SELinux or AppArmor ({label})", socket.display()),
+        "on the node: ausearch -m avc, or journalctl -k | grep apparmor; label the pipe directory for containers (chcon -R -t container_file_t), or allow the profile to connect",
+    )
 }
 
 /// Checks whether the daemon serves this user. A daemon that is not root's serves its own user
@@ -249,5 +256,18 @@ fn servers_of(servers: &[ServerStatus], pipe: &Path) -> Finding {
             format!("server {} is {}", server.pid, server.state),
             format!("wait a moment; if it stays so: echo shutdown_server {} -f | cumux control, and look into server.log", server.pid),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No test machine has such a module: what is said is tested, not that the system refuses.
+    #[test]
+    fn a_security_module_is_named_with_its_label() {
+        let finding = confined(Path::new("/run/cumux/cumux"), Some("system_u:system_r:container_t:s0".to_owned()));
+        assert!(finding.found.contains("SELinux or AppArmor (system_u:system_r:container_t:s0)") && finding.remedy.contains("container_file_t"));
+        assert!(confined(Path::new("/x"), None).found.contains("no label"));
     }
 }

@@ -1,6 +1,6 @@
 //! What the machine and this shell's limits allow.
 
-use super::Finding;
+use super::{Finding, container};
 use crate::device::{self, DeviceName};
 use cumux_device_cuda::survey::{self, Verdict};
 use cumux_wire::cuda::{ComputeMode, DeviceAttribute};
@@ -14,7 +14,7 @@ const DESCRIPTORS: u64 = 64;
 
 pub fn findings() -> Vec<Finding> {
     vec![
-        gpu(),
+        gpu(container::is_in_group()),
         other_mps(),
         address_space(),
         descriptors(),
@@ -24,8 +24,13 @@ pub fn findings() -> Vec<Finding> {
     ]
 }
 
-fn gpu() -> Finding {
+/// `group`: programs are in a group, whose daemon has the devices. A container or a job has none,
+/// or has files of devices without a driver.
+fn gpu(group: bool) -> Finding {
     let check = "device";
+    if group {
+        return Finding::ok(check, "the daemon's: a program of a group needs none of its own");
+    }
     let asked = std::env::var(device::VARIABLE).ok().filter(|text| !text.is_empty());
     match (asked.as_deref().map(device::parse_list), device::has_gpu()) {
         (Some(Err(error)), _) => Finding::problem(check, format!("{}: {error}", device::VARIABLE), "set it to a device of this machine, or unset it"),
@@ -201,6 +206,12 @@ mod tests {
         let of = |names| all_software(&device::parse_list(names).unwrap());
         assert_eq!((of("sim:l4").found, of("sim:l4, sim:h200").found), ("sim:l4, by CUMUX_DEVICE".into(), "sim:l4,sim:h200, by CUMUX_DEVICE".into()));
         assert_eq!((of("sim:l4,sim:h200").outcome, of("sim:l4,sim:l4:prohibited").outcome), (Outcome::Ok, Outcome::Problem));
+    }
+
+    /// A container has no card, and a job the files of one: neither is the daemon's.
+    #[test]
+    fn a_group_needs_no_device_of_its_own() {
+        assert_eq!(gpu(true).outcome, Outcome::Ok);
     }
 
     #[test]

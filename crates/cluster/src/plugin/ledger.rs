@@ -137,6 +137,26 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
+/// A group's parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts {
+    /// The name of the resource.
+    pub resource: String,
+    /// The devices.
+    pub devices: BTreeSet<String>,
+}
+
+/// What a plugin's checkpoint says: the parts of each group. For others than the plugin: nothing is
+/// changed.
+///
+/// # Errors
+/// The checkpoint cannot be read.
+pub fn parts_of_groups(checkpoint: &Checkpoint) -> Result<BTreeMap<String, Parts>, CheckpointError> {
+    let book: Book = checkpoint.peek()?;
+    let parts = |allocation: Allocation| Parts { resource: allocation.resource, devices: allocation.devices };
+    Ok(book.allocations.into_iter().map(|(group, allocation)| (group, parts(allocation))).collect())
+}
+
 /// The time now in seconds since 1970.
 #[must_use]
 pub fn now() -> u64 {

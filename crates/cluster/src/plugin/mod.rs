@@ -3,7 +3,7 @@
 //!
 //! - [`parts`]: which resources the node has. [`prefer`]: which part is best. Both pure.
 //! - [`ledger`]: who has which part, and the rules by which groups come and go.
-//! - [`pods`]: what kubelet tells of its pods.
+//! - [`pods`]: what kubelet tells of its pods. [`names`]: which container a group is.
 //! - [`serve`]: the calls of kubelet. [`node`]: sockets, registration, health, and the time
 //!   between.
 //!
@@ -13,6 +13,7 @@
 pub mod ledger;
 #[allow(missing_docs, reason = "the fields are kubelet's, and described there")]
 pub mod messages;
+pub mod names;
 pub mod node;
 pub mod parts;
 pub mod pods;

@@ -181,7 +181,9 @@ pub fn task_prolog(variable: impl Fn(&str) -> Option<String>, pipes: &[PathBuf],
     let Some(directory) = directories.iter().find(|directory| directory.is_dir()).or(directories.first()) else { return Ok(String::new()) };
     let mut text = String::new();
     if !directory.is_dir() {
-        let named = ["SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"].iter().any(|name| variable(name).is_some());
+        // The percentage alone: mps beside shard on one card, where Slurm 22.05 names no card.
+        let names = ["SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"];
+        let named = names.iter().any(|name| variable(name).is_some());
         if !named {
             // A job without a card.
             return Ok(text);
@@ -243,20 +245,31 @@ pub fn gres(cards: &[Card], counting: Counting) -> Result<String, SlurmError> {
     }
     let all = u64::from(each) * cards.len() as u64;
     let mut text = format!(
-        "# slurm.conf:  GresTypes=gpu,{name}
-#              SelectType=select/cons_tres
-#              SelectTypeParameters=CR_Core,MULTIPLE_SHARING_GRES_PJ   (a job may have parts of several cards; Slurm 23.02 and later)
-#              NodeName=... Gres=gpu:{},{name}:{all}
-#              Prolog=/etc/slurm/cumux-prolog.sh  Epilog=/etc/slurm/cumux-epilog.sh  TaskProlog=/etc/slurm/cumux-task-prolog.sh
+        "# slurm.conf, each on a line of its own:
+#   GresTypes=gpu,{name}
+#   SelectType=select/cons_tres
+#   SelectTypeParameters=CR_Core
+#   PrologFlags=Alloc
+#   Prolog=/etc/slurm/cumux-prolog.sh
+#   Epilog=/etc/slurm/cumux-epilog.sh
+#   TaskProlog=/etc/slurm/cumux-task-prolog.sh
+#   NodeName=... Gres=gpu:{},{name}:{all}
 # A job asks:  --gres={name}:{}   (of {each} of a card)
 ",
         cards.len(),
         each.div_ceil(4),
     );
+    if cards.len() > 1 {
+        text.push_str(
+            "# Parts of several cards for one job: SelectTypeParameters=CR_Core,MULTIPLE_SHARING_GRES_PJ, with which Slurm 22.05 and older do not start.\n",
+        );
+    }
+    // Otherwise Slurm shares one card of a node at a time by mps, and jobs wait beside free cards.
+    let flags = if cards.len() > 1 && counting == Counting::Mps(each) { " Flags=all_sharing" } else { "" };
     for card in cards {
         let _ = writeln!(text, "# {} {} {} MiB", card.uuid, card.name, card.memory_mib);
         let _ = writeln!(text, "Name=gpu File=/dev/nvidia{}", card.ordinal);
-        let _ = writeln!(text, "Name={name} Count={each} File=/dev/nvidia{}", card.ordinal);
+        let _ = writeln!(text, "Name={name} Count={each} File=/dev/nvidia{}{flags}", card.ordinal);
     }
     check::file(Kind::Gres, &text).map_err(|refusal| SlurmError::Gres(format!("what was written is no gres.conf: {refusal}")))?;
     Ok(text)
@@ -342,6 +355,9 @@ mod tests {
         let environment = variables(&[("SLURM_JOB_ID", "42"), ("CUDA_VISIBLE_DEVICES", "1"), ("LD_LIBRARY_PATH", "/a:/b")]);
         let text = task_prolog(&environment, &[pipe.path().into()], None).unwrap();
         assert!(text.starts_with("print cumux: job 42 has no group at") && text.contains("\nexport CUDA_MPS_PIPE_DIRECTORY="), "{text}");
+        // Slurm names no card to a job with mps where shard is on the card, too.
+        let text = task_prolog(variables(&[("SLURM_JOB_ID", "42"), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25")]), &[pipe.path().into()], None).unwrap();
+        assert!(text.starts_with("print cumux: job 42 has no group at"), "{text}");
         std::fs::create_dir_all(&directory).unwrap();
         let text = task_prolog(&environment, &["/nonexistent".into(), pipe.path().into()], Some(Path::new("/opt/lib"))).unwrap();
         let lines: Vec<&str> = text.lines().collect();
@@ -372,8 +388,9 @@ mod tests {
     fn gres_names_every_card() {
         let daemon = FakeDaemon::with_cards(&[10_000, 20_000]);
         let text = gres(&daemon.cards().unwrap(), Counting::Mps(100)).unwrap();
-        assert!(text.contains("Gres=gpu:2,mps:200") && text.contains("Name=mps Count=100 File=/dev/nvidia1"), "{text}");
-        assert!(gres(&daemon.cards().unwrap(), Counting::Shard(8)).unwrap().contains("Name=shard Count=8"));
+        assert!(text.contains("Gres=gpu:2,mps:200") && text.contains("Name=mps Count=100 File=/dev/nvidia1 Flags=all_sharing\n"), "{text}");
+        assert!(gres(&daemon.cards().unwrap()[..1], Counting::Mps(100)).unwrap().ends_with("Name=mps Count=100 File=/dev/nvidia0\n"));
+        assert!(gres(&daemon.cards().unwrap(), Counting::Shard(8)).unwrap().ends_with("Name=shard Count=8 File=/dev/nvidia1\n"));
         assert!(gres(&[], Counting::Shard(8)).is_err() && gres(&daemon.cards().unwrap(), Counting::Mps(0)).is_err());
     }
 }
