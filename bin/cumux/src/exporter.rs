@@ -17,7 +17,7 @@ use cumux_control::{Frontend, PipeDirectory};
 use cumux_exporter::families::{self, Group, Snapshot};
 use cumux_exporter::history::History;
 use cumux_exporter::http::{self, Handler, Response};
-use cumux_exporter::pods::{LogLinks, Names, Place};
+use cumux_exporter::pods::{LogLinks, Names, PodPlace};
 use cumux_exporter::request::Request;
 use cumux_exporter::text::{Format, render};
 use cumux_exporter::users::Users;
@@ -199,10 +199,10 @@ fn connect(pipe: &Path) -> Result<Frontend, String> {
 
 /// Where a client runs. In another PID namespace than the daemon's, its numbers name other
 /// processes: then its server is none of ours, and nothing is said.
-fn place(server: &ServerStatus, client: &ClientStatus) -> Place {
+fn place(server: &ServerStatus, client: &ClientStatus) -> PodPlace {
     let command = std::fs::read(format!("/proc/{}/cmdline", server.pid)).unwrap_or_default();
     let is_server = command.split(|byte| *byte == 0).any(|word| word == b"server");
-    if is_server { Place::of(client.pid, server.uid) } else { Place::default() }
+    if is_server { PodPlace::of(client.pid, server.uid) } else { PodPlace::default() }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! Invariant: it is as strict as the real one. What the real daemon would refuse, it refuses.
 
-use crate::groups::{Card, Group, Groups, GroupsError, Listed};
+use crate::groups::{Group, Groups, GroupsError, Listed, NodeCard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ pub struct FakeDaemon {
 
 #[derive(Debug, Default)]
 struct State {
-    cards: Vec<Card>,
+    cards: Vec<NodeCard>,
     groups: BTreeMap<String, Group>,
     /// Clients in the groups, by name.
     clients: BTreeMap<String, u32>,
@@ -29,7 +29,7 @@ impl FakeDaemon {
     /// A node with cards of so many MiB.
     #[must_use]
     pub fn with_cards(memory_mib: &[u64]) -> Self {
-        let card = |(ordinal, memory_mib): (u32, &u64)| Card {
+        let card = |(ordinal, memory_mib): (u32, &u64)| NodeCard {
             ordinal,
             uuid: format!("GPU-{ordinal:08x}-0000-0000-0000-000000000000"),
             name: "NVIDIA H200".to_owned(),
@@ -165,7 +165,7 @@ impl Groups for FakeDaemon {
         Ok(state.groups.keys().map(listed).collect())
     }
 
-    fn cards(&self) -> Result<Vec<Card>, GroupsError> {
+    fn cards(&self) -> Result<Vec<NodeCard>, GroupsError> {
         Ok(self.up()?.cards.clone())
     }
 }

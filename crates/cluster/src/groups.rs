@@ -75,7 +75,7 @@ pub struct Listed {
 
 /// A card of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Card {
+pub struct NodeCard {
     /// Its place among the daemon's devices.
     pub ordinal: u32,
     /// `GPU-…`.
@@ -144,7 +144,7 @@ pub trait Groups: Send + Sync {
     ///
     /// # Errors
     /// [`GroupsError`].
-    fn cards(&self) -> Result<Vec<Card>, GroupsError>;
+    fn cards(&self) -> Result<Vec<NodeCard>, GroupsError>;
 }
 
 impl<T: Groups + ?Sized> Groups for std::sync::Arc<T> {
@@ -160,7 +160,7 @@ impl<T: Groups + ?Sized> Groups for std::sync::Arc<T> {
     fn list(&self) -> Result<Vec<Listed>, GroupsError> {
         (**self).list()
     }
-    fn cards(&self) -> Result<Vec<Card>, GroupsError> {
+    fn cards(&self) -> Result<Vec<NodeCard>, GroupsError> {
         (**self).cards()
     }
 }
@@ -300,12 +300,12 @@ impl Groups for Daemon {
         Ok(known.groups.into_iter().map(|group| Listed { name: group.name, clients: group.clients, directory: group.directory }).collect())
     }
 
-    fn cards(&self) -> Result<Vec<Card>, GroupsError> {
+    fn cards(&self) -> Result<Vec<NodeCard>, GroupsError> {
         let known: Vec<KnownCard> = self.json("cards")?;
         let servers: Vec<KnownServer> = self.json("status --json")?;
         let card = |(ordinal, known): (u32, KnownCard)| {
             let ill = servers.iter().find(|server| ILL_STATES.contains(&server.state.as_str()) && server.devices.contains(&known.id));
-            Card {
+            NodeCard {
                 ordinal,
                 uuid: known.uuid,
                 name: known.name,
@@ -336,7 +336,7 @@ impl Node {
             return Ok(only);
         }
         for daemon in &self.0 {
-            let has = |cards: &[Card]| group.devices.iter().all(|uuid| cards.iter().any(|card| card.uuid == *uuid));
+            let has = |cards: &[NodeCard]| group.devices.iter().all(|uuid| cards.iter().any(|card| card.uuid == *uuid));
             if daemon.cards().is_ok_and(|cards| has(&cards)) {
                 return Ok(daemon);
             }
@@ -374,13 +374,13 @@ impl Groups for Node {
     }
 
     /// The cards of all daemons, numbered on. A daemon that is down has none, unless all are.
-    fn cards(&self) -> Result<Vec<Card>, GroupsError> {
+    fn cards(&self) -> Result<Vec<NodeCard>, GroupsError> {
         let asked: Vec<_> = self.0.iter().map(Groups::cards).collect();
         if let (true, Some(Err(error))) = (asked.iter().all(Result::is_err), asked.first()) {
             return Err(error.clone());
         }
         let all = asked.into_iter().flatten().flatten();
-        Ok((0..).zip(all).map(|(ordinal, card)| Card { ordinal, ..card }).collect())
+        Ok((0..).zip(all).map(|(ordinal, card)| NodeCard { ordinal, ..card }).collect())
     }
 }
 

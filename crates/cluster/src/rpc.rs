@@ -165,9 +165,9 @@ pub async fn serve<C: Calls>(listener: UnixListener, calls: Arc<C>, end: impl Fu
 
 /// A connection to a service.
 #[derive(Debug, Clone)]
-pub struct Client(Channel);
+pub struct RpcClient(Channel);
 
-impl Client {
+impl RpcClient {
     /// Connects to a socket.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl Client {
     /// Calls a method that answers with a stream.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// As [`RpcClient::call`].
     pub async fn watch<Q: Plain, A: Plain>(&self, method: &'static str, message: Q) -> Result<tonic::Streaming<A>, Status> {
         let mut grpc = tonic::client::Grpc::new(self.0.clone());
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;

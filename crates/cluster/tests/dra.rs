@@ -8,7 +8,7 @@ use cumux_cluster::dra::driver::Driver;
 use cumux_cluster::dra::messages::{Claim, InfoRequest, PluginInfo, PrepareRequest, PrepareResponse, UnprepareRequest, UnprepareResponse};
 use cumux_cluster::dra::node::{Options, Running};
 use cumux_cluster::fake::FakeDaemon;
-use cumux_cluster::rpc::Client;
+use cumux_cluster::rpc::RpcClient;
 use cumux_testkit::apiserver::ApiServer;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -66,13 +66,13 @@ impl World {
     }
 
     /// As kubelet does it: the registration's socket first, then the endpoint that it names.
-    fn connect(&self) -> Client {
+    fn connect(&self) -> RpcClient {
         let socket = self.folder.path().join("registry/gpu.cumux.dev-reg.sock");
         self.kubelet.block_on(async {
-            let info: PluginInfo = Client::connect(&socket).await.unwrap().call("/pluginregistration.Registration/GetInfo", InfoRequest {}).await.unwrap();
+            let info: PluginInfo = RpcClient::connect(&socket).await.unwrap().call("/pluginregistration.Registration/GetInfo", InfoRequest {}).await.unwrap();
             assert_eq!((info.kind.as_str(), info.name.as_str()), ("DRAPlugin", "gpu.cumux.dev"));
             assert_eq!(info.supported_versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
-            Client::connect(Path::new(&info.endpoint)).await.unwrap()
+            RpcClient::connect(Path::new(&info.endpoint)).await.unwrap()
         })
     }
 

@@ -6,7 +6,7 @@
 //! cards together; `cumux_client_device_info` says which cards it uses.
 
 use crate::history::{ENDS, History};
-use crate::pods::{Name, Place};
+use crate::pods::{Name, PodPlace};
 use crate::text::{Definition, Family, Kind, Labels};
 use crate::users::Users;
 use cumux_wire::message::{ClientStatus, ServedDevice, ServerStatus};
@@ -124,7 +124,7 @@ definitions! {
 
 /// The families of a snapshot. `name` says where a process of a user runs and what that is called.
 #[must_use]
-pub fn of(snapshot: &Snapshot<'_>, mut name: impl FnMut(&ServerStatus, &ClientStatus) -> (Place, Name)) -> Vec<Family> {
+pub fn of(snapshot: &Snapshot<'_>, mut name: impl FnMut(&ServerStatus, &ClientStatus) -> (PodPlace, Name)) -> Vec<Family> {
     let mut families = Families(DEFINITIONS.iter().map(|definition| Family { definition, samples: Vec::new() }).collect());
     families.add(&BUILD, vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0);
     families.add(&DAEMON, Vec::new(), truth(snapshot.servers.is_some()));
@@ -221,7 +221,7 @@ impl Families {
         }
     }
 
-    fn add_client(&mut self, server: &ServerStatus, client: &ClientStatus, users: &Users, place: &Place, name: Name) {
+    fn add_client(&mut self, server: &ServerStatus, client: &ClientStatus, users: &Users, place: &PodPlace, name: Name) {
         let mut who = vec![("pid", client.pid.to_string()), ("client", client.session.to_string())];
         who.extend(user(server.uid, users));
         who.push(("group", client.group.clone()));
@@ -355,7 +355,7 @@ mod tests {
         history.observe(servers.unwrap_or_default());
         let snapshot = Snapshot { servers, groups: &groups(), history: &history, users: &Users::default(), trial: Some((true, 0.25)), seconds: 0.001 };
         let name = |_: &ServerStatus, client: &ClientStatus| {
-            let place = Place { pod_uid: "u".into(), ..Place::default() };
+            let place = PodPlace { pod_uid: "u".into(), ..PodPlace::default() };
             if client.pid == 4242 { (place, Name { pod: "p".into(), namespace: "n".into(), container: "c".into() }) } else { Default::default() }
         };
         render(&of(&snapshot, name), Format::OpenMetrics)

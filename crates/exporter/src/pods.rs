@@ -19,7 +19,7 @@ const MOST_LINKS: usize = 10_000;
 
 /// Where a process runs, as its control group says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct PodPlace {
     /// The pod's UID, with dashes; empty outside of Kubernetes.
     pub pod_uid: String,
     /// The container's id; empty outside of containers.
@@ -43,10 +43,10 @@ pub struct Name {
 pub trait Names: Debug + Send + Sync {
     /// The name of the container of a process. `group` is the process's group of the service, empty
     /// if it is in none.
-    fn name(&self, place: &Place, group: &str) -> Option<Name>;
+    fn name(&self, place: &PodPlace, group: &str) -> Option<Name>;
 }
 
-impl Place {
+impl PodPlace {
     /// Where a process runs. `uid` is the user whose process it is to be: a number that has become
     /// another user's process meanwhile says nothing.
     #[must_use]
@@ -122,7 +122,7 @@ impl LogLinks {
 }
 
 impl Names for LogLinks {
-    fn name(&self, place: &Place, _group: &str) -> Option<Name> {
+    fn name(&self, place: &PodPlace, _group: &str) -> Option<Name> {
         if place.container_id.is_empty() || place.pod_uid.is_empty() {
             return None;
         }
@@ -161,14 +161,14 @@ mod tests {
             format!("12:memory:/kubepods/besteffort/pod{POD}/{ID}\n0::/\n"),
             format!("0::/../../kubepods-besteffort-pod{slice}.slice:cri-containerd:{ID}\n0::/kubepods/pod{POD}/x"),
         ] {
-            let place = Place::parse(&text);
+            let place = PodPlace::parse(&text);
             assert_eq!((place.pod_uid.as_str(), place.container_id.as_str()), (POD, ID), "{text}");
         }
         for text in [format!("0::/system.slice/docker-{ID}.scope"), format!("0::/docker/{ID}"), format!("0::/machine.slice/libpod-{ID}.scope")] {
-            assert_eq!(Place::parse(&text), Place { container_id: ID.into(), ..Place::default() }, "{text}");
+            assert_eq!(PodPlace::parse(&text), PodPlace { container_id: ID.into(), ..PodPlace::default() }, "{text}");
         }
-        assert_eq!(Place::parse("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0").job, "4711");
-        assert_eq!(Place::parse("0::/slurm/uid_1000/job_12/step_batch").job, "12");
+        assert_eq!(PodPlace::parse("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0").job, "4711");
+        assert_eq!(PodPlace::parse("0::/slurm/uid_1000/job_12/step_batch").job, "12");
     }
 
     /// Any user names control groups in its own slice: what does not look right is nothing.
@@ -178,7 +178,7 @@ mod tests {
         for text in
             ["", "0::/", "nonsense", "0::/user.slice/podcast/job_x/pod_", "0::/kubepods-pod.slice", "0::/podzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", &deep]
         {
-            assert_eq!(Place::parse(text), Place::default());
+            assert_eq!(PodPlace::parse(text), PodPlace::default());
         }
     }
 
@@ -186,21 +186,21 @@ mod tests {
     fn own_process_and_a_strangers() {
         let (pid, uid) = (std::process::id(), rustix::process::geteuid().as_raw());
         let text = std::fs::read_to_string("/proc/self/cgroup").unwrap();
-        assert_eq!(Place::of(pid, uid), Place::parse(&text));
-        assert_eq!(Place::of(pid, uid + 1), Place::default());
+        assert_eq!(PodPlace::of(pid, uid), PodPlace::parse(&text));
+        assert_eq!(PodPlace::of(pid, uid + 1), PodPlace::default());
     }
 
     #[test]
     fn names_off_kubelets_links() {
         let folder = tempfile::tempdir().unwrap();
         let links = LogLinks::of(folder.path());
-        let place = Place { pod_uid: POD.into(), container_id: ID.into(), job: String::new() };
+        let place = PodPlace { pod_uid: POD.into(), container_id: ID.into(), job: String::new() };
         assert_eq!(links.name(&place, ""), None);
         for name in [format!("web-0_shop_main-{ID}.log"), format!("evil\n_shop_main-{}.log", ID.replace('0', "1")), "x.log".into(), "a_b-c.log".into()] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         assert_eq!(links.name(&place, ""), Some(Name { pod: "web-0".into(), namespace: "shop".into(), container: "main".into() }));
-        assert_eq!(links.name(&Place { container_id: ID.replace('0', "1"), ..place.clone() }, ""), None);
-        assert_eq!(links.name(&Place::default(), ""), None);
+        assert_eq!(links.name(&PodPlace { container_id: ID.replace('0', "1"), ..place.clone() }, ""), None);
+        assert_eq!(links.name(&PodPlace::default(), ""), None);
     }
 }

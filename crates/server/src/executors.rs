@@ -391,7 +391,8 @@ impl<H: Host> Core<H> {
         self.forgo_standby();
         // The standby is started when the active one serves: it must not take its processor time.
         let has_standby = self.executors.service.is_given() && self.executors.no_standby.is_none();
-        let wanted = 1 + if has_standby { self.executors.losses.count_standbys(now, self.limits.standbys) + self.executors.coming_back.count_standbys() } else { 0 };
+        let wanted =
+            1 + if has_standby { self.executors.losses.count_standbys(now, self.limits.standbys) + self.executors.coming_back.count_standbys() } else { 0 };
         self.dismiss_spares(wanted);
         // One that ends takes its time, and the next one need not wait for it, unless the device is
         // one process's alone.

@@ -8,7 +8,7 @@ use cumux_cluster::plugin::messages::{
     ContainerResources, Empty, HEALTHY, ListAndWatchResponse, ListPodResourcesResponse, Options, PodResources, PreStartContainerRequest,
     PreferredAllocationRequest, PreferredAllocationResponse, RegisterRequest, VERSION,
 };
-use cumux_cluster::rpc::{self, Answer, Call, Calls, Client, unary, unknown};
+use cumux_cluster::rpc::{self, Answer, Call, Calls, RpcClient, unary, unknown};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub struct Pod {
 struct Endpoint {
     /// The registration that it came with.
     number: u64,
-    client: Client,
+    client: RpcClient,
     options: Options,
     /// Whether each device is healthy.
     devices: BTreeMap<String, bool>,
@@ -121,7 +121,7 @@ impl Calls for Registration {
 }
 
 async fn follow(shared: Arc<Shared>, socket: PathBuf, request: RegisterRequest) {
-    let Ok(client) = Client::connect(&socket).await else { return };
+    let Ok(client) = RpcClient::connect(&socket).await else { return };
     let Ok(options) = client.call::<_, Options>("/v1beta1.DevicePlugin/GetDevicePluginOptions", Empty {}).await else { return };
     assert_eq!(Some(options), request.options, "the plugin says one thing and registers another");
     let Ok(mut lists) = client.watch::<_, ListAndWatchResponse>("/v1beta1.DevicePlugin/ListAndWatch", Empty {}).await else { return };
@@ -342,7 +342,7 @@ impl Kubelet {
         Ok(())
     }
 
-    fn available(&self, resource: &str) -> Result<(Client, Options, Vec<String>), String> {
+    fn available(&self, resource: &str) -> Result<(RpcClient, Options, Vec<String>), String> {
         self.shared.update(|state| {
             let used: BTreeSet<&String> = state.pods.values().filter_map(|pod| pod.devices.get(resource)).flatten().collect();
             let endpoint = state.endpoints.get(resource).ok_or_else(|| format!("Insufficient {resource}"))?;
@@ -375,7 +375,7 @@ impl Drop for Kubelet {
     }
 }
 
-async fn preferred(client: &Client, options: Options, available: &[String], count: usize) -> Result<Vec<String>, String> {
+async fn preferred(client: &RpcClient, options: Options, available: &[String], count: usize) -> Result<Vec<String>, String> {
     let first = || available.iter().take(count).cloned().collect::<Vec<_>>();
     if !options.get_preferred_allocation_available {
         return Ok(first());

@@ -7,7 +7,7 @@
 use crate::say;
 use cumux_cluster::checkpoint::Checkpoint;
 use cumux_cluster::plugin::names::{ContainerName, NamesError, containers};
-use cumux_exporter::pods::{LogLinks, Name, Names, Place};
+use cumux_exporter::pods::{LogLinks, Name, Names, PodPlace};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -69,7 +69,7 @@ impl Known {
 }
 
 impl Names for Kubelet {
-    fn name(&self, place: &Place, group: &str) -> Option<Name> {
+    fn name(&self, place: &PodPlace, group: &str) -> Option<Name> {
         let of_group = if group.is_empty() { None } else { self.of_group(group) };
         of_group.or_else(|| self.links.name(place, group))
     }

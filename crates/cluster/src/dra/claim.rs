@@ -17,7 +17,7 @@
 //! A limit of the configuration only tightens what the scheduler has counted.
 
 use super::DRIVER;
-use crate::groups::{Card, Group};
+use crate::groups::{Group, NodeCard};
 use cumux_artifacts::plugin::mebibytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -84,7 +84,7 @@ struct Config {
 
 /// The name of a card in ResourceSlices: the DNS label that belongs to its ordinal.
 #[must_use]
-pub fn device_name(card: &Card) -> String {
+pub fn device_name(card: &NodeCard) -> String {
     format!("gpu-{}", card.ordinal)
 }
 
@@ -92,7 +92,7 @@ pub fn device_name(card: &Card) -> String {
 ///
 /// # Errors
 /// [`ClaimError`].
-pub fn read(object: &Value, uid: &str, cards: &[Card]) -> Result<(Vec<Given>, Group), ClaimError> {
+pub fn read(object: &Value, uid: &str, cards: &[NodeCard]) -> Result<(Vec<Given>, Group), ClaimError> {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let claim = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
     if text("/metadata/uid") != uid {

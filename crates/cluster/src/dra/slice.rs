@@ -2,7 +2,7 @@
 
 use super::DRIVER;
 use super::claim::device_name;
-use crate::groups::Card;
+use crate::groups::NodeCard;
 use serde_json::{Value, json};
 
 /// The name of a node's slice.
@@ -17,8 +17,8 @@ pub fn name_of(node: &str) -> String {
 /// has a card alone. Multiprocessors that it does not ask for are none: it may use what others
 /// leave.
 #[must_use]
-pub fn slice(node: &str, node_uid: Option<&str>, cards: &[Card], generation: u64) -> Value {
-    let device = |card: &Card| {
+pub fn slice(node: &str, node_uid: Option<&str>, cards: &[NodeCard], generation: u64) -> Value {
+    let device = |card: &NodeCard| {
         let memory = format!("{}Mi", card.memory_mib);
         let all = card.multiprocessors.to_string();
         json!({

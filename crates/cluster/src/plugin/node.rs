@@ -9,7 +9,7 @@ use super::messages::{Empty, RegisterRequest, VERSION};
 use super::parts::Resource;
 use super::pods;
 use super::serve::{Endpoint, Ills, options_of};
-use crate::rpc::{self, Client};
+use crate::rpc::{self, RpcClient};
 use crate::service::{self, Service};
 use crate::watch::Watch;
 use cumux_artifacts::plugin::Policy;
@@ -173,7 +173,7 @@ async fn register_all(options: &Options, resources: &[Resource]) -> bool {
             options: Some(options_of(resource)),
         };
         let ask = async {
-            let kubelet = Client::connect(&options.kubelet).await?;
+            let kubelet = RpcClient::connect(&options.kubelet).await?;
             kubelet.call::<_, Empty>("/v1beta1.Registration/Register", request).await
         };
         let why = match tokio::time::timeout(REGISTER_LIMIT, ask).await {

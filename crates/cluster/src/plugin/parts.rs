@@ -5,7 +5,7 @@
 //! name of a part is the card's UUID, `::` and a number; a whole card is its UUID alone. Both are
 //! what NVIDIA's plugin writes.
 
-use crate::groups::Card;
+use crate::groups::NodeCard;
 use cumux_artifacts::plugin::{Config, Devices};
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ impl Share {
     }
 }
 
-fn select<'a>(devices: &Devices, cards: &'a [Card]) -> Result<Vec<&'a Card>, PartsError> {
+fn select<'a>(devices: &Devices, cards: &'a [NodeCard]) -> Result<Vec<&'a NodeCard>, PartsError> {
     match devices {
         Devices::All => Ok(cards.iter().collect()),
         Devices::Count(count) => Ok(cards.iter().take(*count as usize).collect()),
@@ -115,14 +115,14 @@ fn select<'a>(devices: &Devices, cards: &'a [Card]) -> Result<Vec<&'a Card>, Par
 ///
 /// # Errors
 /// [`PartsError`].
-pub fn resources(config: &Config, cards: &[Card]) -> Result<Vec<Resource>, PartsError> {
+pub fn resources(config: &Config, cards: &[NodeCard]) -> Result<Vec<Resource>, PartsError> {
     let mut owner: BTreeMap<&str, String> = BTreeMap::new();
     let mut all: Vec<Resource> = Vec::new();
     let mut add = |name: &str, kind: Kind, share: Share| match all.iter_mut().find(|resource| resource.name == name) {
         Some(resource) => resource.cards.push(share),
         None => all.push(Resource { name: name.to_owned(), kind, cards: vec![share] }),
     };
-    fn claim<'a>(owner: &mut BTreeMap<&'a str, String>, card: &'a Card, name: &str) -> Result<(), PartsError> {
+    fn claim<'a>(owner: &mut BTreeMap<&'a str, String>, card: &'a NodeCard, name: &str) -> Result<(), PartsError> {
         match owner.insert(&card.uuid, name.to_owned()) {
             None => Ok(()),
             Some(first) => Err(PartsError::Twice { first, second: name.to_owned(), uuid: card.uuid.clone() }),

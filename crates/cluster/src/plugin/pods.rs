@@ -1,7 +1,7 @@
 //! Kubelet's pod-resources API: which container has which devices.
 
 use super::messages::{Empty, ListPodResourcesResponse, PodResources};
-use crate::rpc::Client;
+use crate::rpc::RpcClient;
 use std::path::Path;
 use std::time::Duration;
 use tonic::Status;
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Nobody answers at the socket, or not in time.
 pub async fn list(socket: &Path) -> Result<Vec<PodResources>, Status> {
     let ask = async {
-        let kubelet = Client::connect(socket).await?;
+        let kubelet = RpcClient::connect(socket).await?;
         let answer: ListPodResourcesResponse = kubelet.call("/v1.PodResourcesLister/List", Empty {}).await?;
         Ok(answer.pod_resources)
     };

@@ -9,7 +9,7 @@
 //! which changes nothing. Prolog and epilog may be run again at any time. A failure is one
 //! sentence, which becomes the node's reason.
 
-use crate::groups::{Card, Group, Groups, GroupsError};
+use crate::groups::{Group, Groups, GroupsError, NodeCard};
 use cumux_artifacts::check::{self, Kind};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -159,7 +159,7 @@ pub fn prolog(job: &Job, rules: &Rules, groups: &dyn Groups) -> Result<PathBuf, 
     Ok(groups.create(&group)?)
 }
 
-fn card_of<'a>(gpu: &str, cards: &'a [Card]) -> Option<&'a Card> {
+fn card_of<'a>(gpu: &str, cards: &'a [NodeCard]) -> Option<&'a NodeCard> {
     cards.iter().find(|card| card.uuid == gpu || card.ordinal.to_string() == gpu)
 }
 
@@ -235,7 +235,7 @@ pub enum Counting {
 ///
 /// # Errors
 /// What was written is not what Slurm takes.
-pub fn gres(cards: &[Card], counting: Counting) -> Result<String, SlurmError> {
+pub fn gres(cards: &[NodeCard], counting: Counting) -> Result<String, SlurmError> {
     let (name, each) = match counting {
         Counting::Mps(each) => ("mps", each),
         Counting::Shard(each) => ("shard", each),

@@ -36,7 +36,7 @@ impl Redirection {
     }
 
     /// What was written since the last call.
-    fn take(&mut self) -> Vec<u8> {
+    fn take_bytes(&mut self) -> Vec<u8> {
         flush();
         let (mut text, mut chunk) = (Vec::new(), [0; 4096]);
         while let Ok(count @ 1..) = rustix::io::pread(&self.file, &mut chunk, self.taken + text.len() as u64) {
@@ -99,7 +99,7 @@ impl Drop for CapturedOutput {
 
 /// What was written to standard output since the last call.
 pub(crate) fn take_output() -> Vec<u8> {
-    REDIRECTION.lock().as_mut().map(Redirection::take).unwrap_or_default()
+    REDIRECTION.lock().as_mut().map(Redirection::take_bytes).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl Memory for SoftwareGpu {
     }
 
     fn adopt_extent(&self, name: u64, address: u64, bytes: u64) -> bool {
-        self.expected.lock().take(name, address, bytes)
+        self.expected.lock().adopt(name, address, bytes)
     }
 
     fn forget_expected(&self, is_forgotten: &dyn Fn(u64) -> bool) {

@@ -129,7 +129,6 @@ fn lower_module(module: &Module, options: Options) -> Result<Program, CompileErr
     let mut program = Program {
         kernels: Vec::new(),
         variables,
-        ptx_version: module.version.0 * 10 + module.version.1,
         target: module.target.arch,
         allocates: module.functions.iter().any(|function| function.body.is_none() && ["malloc", "free"].contains(&&*function.name)),
         functions: Vec::new(),

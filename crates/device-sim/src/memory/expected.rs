@@ -34,7 +34,7 @@ impl ExpectedExtents {
     }
 
     /// An extent that was mapped ahead is one like all others from now on. False if it was not.
-    pub(crate) fn take(&mut self, name: u64, address: u64, bytes: u64) -> bool {
+    pub(crate) fn adopt(&mut self, name: u64, address: u64, bytes: u64) -> bool {
         self.knows(name, address, bytes) && self.0.remove(&address).is_some()
     }
 

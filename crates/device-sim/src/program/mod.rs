@@ -133,8 +133,6 @@ pub struct Program {
     pub kernels: Vec<Kernel>,
     /// Its variables.
     pub variables: Vec<Variable>,
-    /// `.version` as ten times the major number plus the minor number: 80 for PTX ISA 8.0.
-    pub ptx_version: u32,
     /// `.target`: 90 for `sm_90`.
     pub target: u32,
     /// True if it names `malloc` or `free`: kernels may have memory that ends with the process.
