@@ -174,7 +174,8 @@ fn a_card_that_cannot_be_used_is_its_users_affair() {
     client.expect_ok();
 }
 
-/// The same card, when it may be used again: the daemon finds it by itself, and nobody else notices.
+/// The same card, when it may be used again: the daemon finds it by itself, and nobody else
+/// notices.
 #[test]
 fn a_card_that_can_be_used_again_comes_back() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -11,8 +11,8 @@
 //!       +-------------------------------------------------------------+
 //! ```
 //!
-//! Invariant: nobody is moved for a standby that cannot open more than the executor that serves. The
-//! waits double, because on a real card a further context disturbs everybody for some 100 ms.
+//! Invariant: nobody is moved for a standby that cannot open more than the executor that serves.
+//! The waits double, because on a real card a further context disturbs everybody for some 100 ms.
 
 use crate::core::{Core, Ending, Return, Upgrade};
 use crate::host::Host;
@@ -66,8 +66,8 @@ impl<H: Host> Core<H> {
         self.executors.coming_back = Return::Waiting { until: now + wait, wait };
     }
 
-    /// This executor serves instead of the one before, whose clients come to it one by one: as in an
-    /// upgrade, but the program is the same.
+    /// This executor serves instead of the one before, whose clients come to it one by one: as in
+    /// an upgrade, but the program is the same.
     fn move_all_to(&mut self, id: u64, now: Instant) {
         let before = self.executors.service.serving();
         if let Some(worker) = self.executors.workers.get_mut(&id).filter(|worker| worker.build == self.executors.build) {

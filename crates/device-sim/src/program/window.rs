@@ -40,7 +40,7 @@ pub const PARAM: GenericWindow = GenericWindow { start: 0x0001_0300_0000_0000, b
 #[inline(always)]
 #[must_use]
 pub const fn shared_block(address: u64) -> (Option<u64>, u64) {
-    ((address / SHARED_OF_BLOCK & 0xff).checked_sub(1), address % SHARED_OF_BLOCK)
+    (((address / SHARED_OF_BLOCK) & 0xff).checked_sub(1), address % SHARED_OF_BLOCK)
 }
 
 /// The address that stands in all blocks of a cluster for what `address` is in the block of this
@@ -49,7 +49,7 @@ pub const fn shared_block(address: u64) -> (Option<u64>, u64) {
 #[must_use]
 pub const fn map_shared(address: u64, rank: u32) -> u64 {
     let rank = if (rank as u64) < CLUSTER_BLOCKS { rank as u64 + 1 } else { 0xff };
-    address & !(0xff * SHARED_OF_BLOCK) | rank * SHARED_OF_BLOCK
+    (address & !(0xff * SHARED_OF_BLOCK)) | (rank * SHARED_OF_BLOCK)
 }
 
 /// Where the values of device function pointers begin.

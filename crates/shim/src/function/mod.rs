@@ -15,8 +15,7 @@ use cumux_abi::{CUfunction, CUfunction_attribute as A};
 use cumux_wire::module::FunctionInfo;
 use cumux_wire::record::Op;
 use std::ffi::CString;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// All functions.
 pub(crate) static FUNCTIONS: Table<Function> = Table::new(Kind::Function);
@@ -57,7 +56,7 @@ pub struct Function {
     name: CString,
     settings: Mutex<Settings>,
     /// A cluster was set, so that launches look for it. The others need no lock.
-    has_cluster: AtomicBool,
+    has_cluster: OnceLock<()>,
 }
 
 impl Function {
@@ -66,7 +65,7 @@ impl Function {
     pub fn new(handle: u64, origin: FunctionOrigin, info: Arc<FunctionInfo>) -> Self {
         let name = CString::new(info.name.as_str()).unwrap_or_default();
         let settings = Settings { max_dynamic: None, carveout: -1, cluster: [0; 3], non_portable: 0, scheduling: 0 };
-        Self { handle, origin, info, name, settings: Mutex::new(settings), has_cluster: AtomicBool::new(false) }
+        Self { handle, origin, info, name, settings: Mutex::new(settings), has_cluster: OnceLock::new() }
     }
 
     /// The handle as C has it.
@@ -110,7 +109,7 @@ impl Function {
     /// The cluster that the program has set on the function
     /// (`CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH` and its kin); all zero if none.
     pub(crate) fn required_cluster(&self) -> [u32; 3] {
-        if !self.has_cluster.load(Ordering::Relaxed) {
+        if self.has_cluster.get().is_none() {
             return [0; 3];
         }
         let set = lock(&self.settings).cluster.map(c_int::cast_unsigned);
@@ -137,7 +136,7 @@ impl Function {
                 if value >= 0 =>
             {
                 settings.cluster[(attribute.0 - A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH.0) as usize] = value;
-                self.has_cluster.store(true, Ordering::Relaxed);
+                self.has_cluster.get_or_init(|| ());
             }
             A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED if (0..=1).contains(&value) => settings.non_portable = value,
             A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE if value >= 0 => settings.scheduling = value,
