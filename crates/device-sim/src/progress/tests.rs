@@ -243,6 +243,43 @@ fn what_a_warp_overwrites_is_undone_and_nothing_else() {
     }
 }
 
+/// What a block copies is announced as a row of bytes.
+#[test]
+fn what_a_row_of_bytes_overwrites_is_undone_and_nothing_else() {
+    for (skew, from, bytes) in SKEWS.into_iter().flat_map(|skew| [(skew, 0, 64), (skew, 5, 3), (skew, 60, 8), (skew, 100, 333)]) {
+        let world = World::skewed(skew);
+        let kernel = world.log().start_kernel(1, 1, REPEATABLE, None).unwrap();
+        let mut worker = world.worker();
+        kernel.mark_begun(0);
+        let before: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
+        worker.write(BASE, &before).unwrap();
+        worker.log = Some(Box::new(UndoLog::new(kernel.clone(), 0)));
+        world.store(&mut worker, BASE + from, &vec![0; bytes], false);
+        worker.write(BASE, &vec![255; SIZE as usize]).unwrap();
+        assert!(matches!(world.recover().as_slice(), [Interrupted::Resume { .. }]));
+        let mut expected = vec![255; SIZE as usize];
+        let range = from as usize..from as usize + bytes;
+        expected[range.clone()].copy_from_slice(&before[range]);
+        assert_eq!(world.contents(), expected, "skew {skew}, {bytes} bytes from {from}");
+    }
+}
+
+/// Its report was on the way when its process died.
+#[test]
+fn a_kernel_that_has_ended_is_found_whole() {
+    for blocks in [1, 64, 128] {
+        let world = World::new();
+        let kernel = world.log().start_kernel(9, blocks, REPEATABLE, None).unwrap();
+        for block in 0..blocks {
+            kernel.mark_begun(block);
+            kernel.mark_done(block);
+        }
+        let found = world.recover();
+        let done = |resume: &cumux_device::Resume| resume.done.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+        assert!(matches!(found.as_slice(), [Interrupted::Resume { resume, .. }] if done(resume) == blocks), "{found:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_repeated_is_lost_with_a_reason_if_it_had_begun() {
     for (flags, word) in [(0, "atomics"), (COOPERATIVE, "cooperative"), (TRANSFER, "overlapping")] {
