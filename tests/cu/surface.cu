@@ -129,9 +129,6 @@ static void graphs(CUfunction plain, CUfunction video, CUcontext context, CUdevi
     part("cuGraphKernelNodeSetParams_v2", kernel, &bad);
     part("cuGraphExecKernelNodeSetParams", exec, kernel, &old);
     part("cuGraphExecKernelNodeSetParams_v2", exec, kernel, &bad);
-    CUlaunchAttributeValue cluster = {};
-    cluster.clusterDim = {2, 1, 1};
-    part("cuGraphKernelNodeSetAttribute", kernel, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &cluster);
 
     part("cuGraphAddBatchMemOpNode", &never, graph, none, size_t(0), &odd);
     part("cuGraphBatchMemOpNodeSetParams", batch, &odd);
