@@ -23,6 +23,12 @@ sharing:
     percent: {name: cumux.dev/gpu-percent, unit: 5}
 ";
 
+/// Until both resources of [`CONFIG`] can be given: each is told by itself.
+fn wait_for_shares(kubelet: &Kubelet) {
+    kubelet.wait_for(PERCENT, 20);
+    kubelet.wait_for_any(MEMORY);
+}
+
 /// A plugin's process. It is killed when it is dropped.
 struct Plugin(Child);
 
@@ -99,7 +105,7 @@ fn a_pods_programs_have_its_part_together() {
     let node = Node::start();
     let mut kubelet = Kubelet::start(&node.folder().join("kubelet"));
     let plugin = Plugin::start(&node, &kubelet, CONFIG);
-    kubelet.wait_for(PERCENT, 20);
+    wait_for_shares(&kubelet);
     let small = kubelet.run_pod("small", &[(MEMORY, 1), (PERCENT, 5)]).expect("it is admitted");
     let large = kubelet.run_pod("large", &[(MEMORY, 3)]).expect("it is admitted");
 
@@ -115,11 +121,11 @@ fn a_pods_programs_have_its_part_together() {
     kubelet.wait_for(MEMORY, 0);
     node.start_daemon();
     kubelet.restart();
-    kubelet.wait_for(PERCENT, 20);
+    wait_for_shares(&kubelet);
     plugin.end();
     kubelet.wait_for(MEMORY, 0);
     let plugin = Plugin::start(&node, &kubelet, CONFIG);
-    kubelet.wait_for(PERCENT, 20);
+    wait_for_shares(&kubelet);
     assert!(!take(&node, &mut one, 2) && take(&node, &mut neighbour, 1024) && !take(&node, &mut neighbour, 2));
     // A container that is started again has its group still.
     drop(other);
@@ -252,7 +258,7 @@ fn metrics_name_pods_as_kubelet_does() {
     let node = Node::start();
     let mut kubelet = Kubelet::start(&node.folder().join("kubelet"));
     let plugin = Plugin::start(&node, &kubelet, CONFIG);
-    kubelet.wait_for(PERCENT, 20);
+    wait_for_shares(&kubelet);
     let (web, batch) =
         (kubelet.run_pod("web-0", &[(MEMORY, 1), (PERCENT, 5)]).expect("it is admitted"), kubelet.run_pod("batch", &[(MEMORY, 2)]).expect("it is admitted"));
     let (first, second) = (grower(&node, &web), grower(&node, &batch));

@@ -270,14 +270,26 @@ impl Kubelet {
     /// # Panics
     /// It has not in time.
     pub fn wait_for(&self, resource: &str, healthy: usize) {
+        self.wait_until(resource, &format!("{healthy}"), |now| now == healthy);
+    }
+
+    /// Waits until a resource has any healthy devices.
+    ///
+    /// # Panics
+    /// It has not in time.
+    pub fn wait_for_any(&self, resource: &str) {
+        self.wait_until(resource, "one at least", |now| now > 0);
+    }
+
+    fn wait_until(&self, resource: &str, wanted: &str, is_enough: impl Fn(usize) -> bool) {
         let until = Instant::now() + WAIT_LIMIT;
         let mut state = self.shared.state.lock().expect("no panic in here");
         loop {
             let now = state.endpoints.get(resource).map_or(0, |endpoint| endpoint.devices.values().filter(|healthy| **healthy).count());
-            if now == healthy {
+            if is_enough(now) {
                 return;
             }
-            assert!(Instant::now() < until, "{resource} has {now} healthy devices and not {healthy}");
+            assert!(Instant::now() < until, "{resource} has {now} healthy devices and not {wanted}");
             state = self.shared.changed.wait_timeout(state, Duration::from_millis(100)).expect("no panic in here").0;
         }
     }
