@@ -9,7 +9,21 @@ mod slurm;
 use cumux_testkit::cumux;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// How long a story may take that installs packages of Debian's.
+const WAIT_LIMIT: Duration = Duration::from_secs(800);
+
+/// Containers and copies of the system need root. Where this is another user, the story says that
+/// it tested nothing.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("NOTE: not tested: only root can make containers and copies of the system");
+    }
+    is_root
+}
 
 /// The repository.
 fn repository() -> PathBuf {

@@ -23,16 +23,16 @@ use std::time::{Duration, Instant};
 /// The wait grows up to so many times the first one.
 const LONGEST_WAIT: u32 = 64;
 
-/// How many of these devices could not be opened.
-fn count_absent(devices: &[DeviceFacts]) -> usize {
-    devices.iter().filter(|device| device.capabilities.unavailable.is_some()).count()
+/// For each device whether it could not be opened.
+fn find_absent(devices: &[DeviceFacts]) -> Vec<bool> {
+    devices.iter().map(|device| device.capabilities.unavailable.is_some()).collect()
 }
 
 impl<H: Host> Core<H> {
     /// Looks whether devices that could not be opened can be now, and moves all clients to an
     /// executor that has them.
     pub(crate) fn bring_devices_back(&mut self, now: Instant) {
-        let absent = count_absent(&self.executors.devices);
+        let absent = self.executors.devices.iter().filter(|device| device.capabilities.unavailable.is_some()).count();
         let is_calm = self.upgrade == Upgrade::No && self.ending == Ending::No && self.broken.is_none() && self.executors.no_standby.is_none();
         let first_wait = match self.limits.device_retry {
             Some(wait) if absent > 0 && is_calm => wait,
@@ -48,7 +48,7 @@ impl<H: Host> Core<H> {
             }
             Return::Trying { first, until, wait } => {
                 let found = self.executors.workers.iter().find(|(id, worker)| **id >= first && worker.is_shared() && worker.can_serve());
-                let has_more = |worker: &Worker| count_absent(worker.devices()) < absent;
+                let has_more = |worker: &Worker| opens_more(&find_absent(&self.executors.devices), &find_absent(worker.devices()));
                 match found.map(|(id, worker)| (*id, has_more(worker))) {
                     Some((id, true)) => self.move_all_to(id, now),
                     None if now < until => {}
@@ -86,6 +86,12 @@ impl<H: Host> Core<H> {
     }
 }
 
+/// Whether devices that were absent are there now, and none that was there is absent.
+fn opens_more(absent_before: &[bool], absent_now: &[bool]) -> bool {
+    let loses = |(before, now): (&bool, &bool)| *now && !*before;
+    absent_before.len() == absent_now.len() && absent_before != absent_now && !absent_before.iter().zip(absent_now).any(loses)
+}
+
 /// The names of devices that were absent and are there now.
 fn named_again(before: &[DeviceFacts], now: &[DeviceFacts]) -> String {
     let (mut names, pairs) = (Vec::new(), before.iter().zip(now).enumerate());
@@ -95,4 +101,23 @@ fn named_again(before: &[DeviceFacts], now: &[DeviceFacts]) -> String {
         }
     }
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_loses_a_device_for_another() {
+        let before = [true, true, false];
+        for (now, expected) in [
+            ([false, true, false], true),
+            ([false, false, false], true),
+            ([true, true, false], false),
+            ([false, false, true], false),
+            ([true, true, true], false),
+        ] {
+            assert_eq!(opens_more(&before, &now), expected, "{now:?}");
+        }
+    }
 }

@@ -1,23 +1,18 @@
 //! The packages are made, installed, used, replaced and removed.
 
-use super::{alone, folder, package, repository, run, run_throwaway, script};
+use super::{WAIT_LIMIT, alone, folder, is_root, package, repository, run, run_throwaway, script};
 use cumux_testkit::{Watchdog, cumux, example, test_program};
-use rustix::process::geteuid;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
-
-const PATIENCE: Duration = Duration::from_secs(800);
 
 #[test]
 #[ignore = "cargo xtask test clusters: makes packages, needs root and systemd"]
 fn the_deb_from_its_installation_to_its_end() {
-    if !geteuid().is_root() {
-        eprintln!("NOTE: not tested: a copy of the system needs root");
+    if !is_root() {
         return;
     }
     let folder = folder();
-    let _watchdog = Watchdog::new(PATIENCE, folder.path());
+    let _watchdog = Watchdog::new(WAIT_LIMIT, folder.path());
     let place = alone();
     let packages = [1, 2].map(|revision| package("deb", folder.path(), revision));
     drop(place);
@@ -29,7 +24,7 @@ fn the_deb_from_its_installation_to_its_end() {
 #[ignore = "cargo xtask test clusters: makes packages"]
 fn the_wheel_in_a_fresh_environment() {
     let folder = folder();
-    let _watchdog = Watchdog::new(PATIENCE, folder.path());
+    let _watchdog = Watchdog::new(WAIT_LIMIT, folder.path());
     let place = alone();
     let wheel = package("wheel", folder.path(), 1);
     drop(place);
@@ -40,12 +35,11 @@ fn the_wheel_in_a_fresh_environment() {
 #[test]
 #[ignore = "cargo xtask test clusters: needs root and Debian's packages"]
 fn the_rpm_with_its_own_tools() {
-    if !geteuid().is_root() {
-        eprintln!("NOTE: not tested: a copy of the system needs root");
+    if !is_root() {
         return;
     }
     let folder = folder();
-    let _watchdog = Watchdog::new(PATIENCE, folder.path());
+    let _watchdog = Watchdog::new(WAIT_LIMIT, folder.path());
     // What the .deb is made of is what the .rpm is made of.
     let _place = alone();
     package("deb", folder.path(), 1);
@@ -58,12 +52,11 @@ fn the_rpm_with_its_own_tools() {
 #[test]
 #[ignore = "cargo xtask test clusters: needs root and Debian's packages"]
 fn the_content_of_the_image_serves_another_container() {
-    if !geteuid().is_root() {
-        eprintln!("NOTE: not tested: only root can make containers");
+    if !is_root() {
         return;
     }
     let folder = folder();
-    let _watchdog = Watchdog::new(PATIENCE, folder.path());
+    let _watchdog = Watchdog::new(WAIT_LIMIT, folder.path());
     let staged = folder.path().join("staged");
     run(Command::new(cumux()).args(["install", "--system", "--root"]).arg(&staged));
     let text = run(Command::new(script("container.sh")).arg(&staged).arg(folder.path()).arg(example("vector_add")));

@@ -1,5 +1,7 @@
 //! What nodes do: adding them, telling and changing their parameters. A node's parameters become
 //! [`Work`] in one place each, which graph nodes and nodes of executables share.
+//!
+//! One file, although long: a list of calls by kind of node, each some lines over those places.
 
 use super::condition::Condition;
 use super::structure::{Conditional, plain_edges};
