@@ -12,13 +12,15 @@ pack)
   to=$2
   release=${CARGO_TARGET_DIR:-$root/target}/release
   mkdir -p "$to/release/deps" "$to/root/.build"
-  newest() { ls -t "$release"/deps/"$1"-* | grep -v '\.d$' | head -1; }
   cargo test --release --no-run --package stories --package cumux-device-cuda --manifest-path "$root/Cargo.toml"
   # Two packages have a test called card: the one for real cards names its variable.
   for test in $(ls -t "$release"/deps/card-* | grep -v '\.d$'); do
     if grep -q CUMUX_TEST_CUDA "$test"; then cp "$test" "$to/release/deps/card" && break; fi
   done
-  cp "$(newest stories)" "$to/release/deps/stories"
+  # Its library has a test binary of the same name, without tests.
+  for test in $(ls -t "$release"/deps/stories-* | grep -v '\.d$'); do
+    if "$test" --list | grep '^confinement::' > /dev/null; then cp "$test" "$to/release/deps/stories" && break; fi
+  done
   cp "$release/cumux" "$to/release/cumux"
   cp "$release/libcuda.so" "$to/release/libcuda.so"
   strip "$to"/release/cumux "$to"/release/deps/*
@@ -40,7 +42,7 @@ run)
   echo >> "$out"
   one() {
     if timeout 90 "$@" > "$log" 2>&1; then passed=$((passed + 1)); echo "passed  $name" >> "$out"; else
-      failed=$((failed + 1)); echo "FAILED  $name" >> "$out"; grep -v '^$' "$log" | grep -v '^running\|^failures\|^test result\|RUST_BACKTRACE' | head -12 | sed "$neutral" | cut -c1-220 | sed 's/^/          /' >> "$out"
+      failed=$((failed + 1)); echo "FAILED  $name" >> "$out"; grep -v '^$' "$log" | grep -v '^running\|^failures\|^test result\|RUST_BACKTRACE' | head -40 | sed "$neutral" | cut -c1-600 | sed 's/^/          /' >> "$out"
     fi
   }
   for name in $("$folder/release/deps/card" --list | sed -n 's/: test$//p' | grep -E "$pattern"); do

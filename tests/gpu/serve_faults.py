@@ -1,6 +1,8 @@
 """Workers that serve ResNet-50 beside a stranger's illegal write every two seconds: none fails, all outputs are equal, and how much is lost.
 
 tests/gpu/serve_faults.py FOLDER [WORKERS] [SECONDS] [GAP]      FOLDER as tests/gpu/faults.sh packs it; needs PyTorch and torchvision
+
+CUMUX_KERNELS_ON_DEMAND=0 in the environment is passed on: to compare with images that are loaded as a whole.
 """
 
 import os
@@ -43,22 +45,26 @@ def run(with_faults):
     room = Path(tempfile.mkdtemp(prefix="serve"))
     for name in ("pipe", "log"):
         (room / name).mkdir(mode=0o700)
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "CUMUX_"))} | {
+    env = {k: v for k, v in os.environ.items() if k in ("CUMUX_KERNELS_ON_DEMAND", "CUMUX_LOG") or not k.startswith(("CUDA_", "CUMUX_"))} | {
         "CUDA_MPS_PIPE_DIRECTORY": str(room / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(room / "log"), "LD_LIBRARY_PATH": str(FOLDER / "lib")}
     subprocess.run([str(FOLDER / "cumux"), "control", "--device", "cuda:0", "-d"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    start, outputs, workers = room / "start", [], []
+    start, outputs, workers, begun = room / "start", [], [], time.time()
     for number in range(WORKERS):
         outputs.append(open(room / f"out{number}", "w+"))
         workers.append(subprocess.Popen([sys.executable, __file__, "--worker", str(number), str(SECONDS), str(start)], env=env, stdout=outputs[-1], stderr=subprocess.STDOUT))
     until = time.time() + 90
     while time.time() < until and any("ready" not in (room / f"out{n}").read_text() for n in range(WORKERS)) and all(w.poll() is None for w in workers):
         time.sleep(0.1)
+    ready, used = time.time() - begun, subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
     start.touch()
-    faults = 0
+    faults, began = 0, []
     end = time.time() + SECONDS
     while with_faults and time.time() < end - 1:
         time.sleep(GAP)
-        subprocess.run([str(FOLDER / "culprit"), "store"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+        culprit = subprocess.Popen([str(FOLDER / "culprit"), "store"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        culprit.stdout.readline()
+        began.append(time.time())
+        culprit.wait(timeout=60)
         faults += 1
     failed, rates, longest = 0, [], []
     for number, worker in enumerate(workers):
@@ -74,11 +80,14 @@ def run(with_faults):
         else:
             failed += 1
             print("   ", text[0][-250:] if text else "no output")
+    if os.environ.get("SERVE_LOGS") and with_faults:
+        print("faults at", *(time.strftime("%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03}" for at in began))
+        subprocess.run(["cp", "-r", str(room / "log"), os.environ["SERVE_LOGS"]])
     log = "".join(path.read_text(errors="replace") for path in (room / "log").glob("*.log"))
     takeovers = [line.split("after ")[1].split(" ms")[0] for line in log.splitlines() if "has taken over" in line and "Control" in line]
     for line in [line for line in log.splitlines() if "could not go on" in line or "would end with an error" in line][:4]:
         print("   ", line[-300:])
-    print(f"{faults} faults: {failed} of {WORKERS} failed; {sum(rates):.1f} passes/s together, longest pass {max(longest, default=0)} ms; takeovers after {takeovers} ms", flush=True)
+    print(f"{faults} faults: {failed} of {WORKERS} failed; {sum(rates):.1f} passes/s together, longest pass {max(longest, default=0)} ms; takeovers after {takeovers} ms; ready after {ready:.1f} s, {used} of the card used", flush=True)
     try:
         subprocess.run([str(FOLDER / "cumux"), "control"], input="quit -t 2\n", text=True, env=env, timeout=30, stdout=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:

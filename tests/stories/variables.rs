@@ -40,9 +40,25 @@ fn variables_of_code_without_optimisation_outlive_executors() {
     goes_on("variables_debug");
 }
 
+/// What the driver makes of PTX on a card has functions where it pleases: a variable that is
+/// initialised with the address of one cannot survive there. Its program is told, and who reads the
+/// log knows before.
 #[test]
-fn variables_of_ptx_outlive_executors() {
-    goes_on("variables_text");
+fn variables_of_ptx_outlive_executors_or_their_program_is_told() {
+    let node = Node::start();
+    if node.is_software() {
+        return goes_on("variables_text");
+    }
+    let mut client = node.test_client("variables_text").start();
+    client.wait_for_line("ready");
+    client.tell("");
+    client.wait_for_line("phase 1 right");
+    node.kill(ready_server(&node, 0).executor);
+    client.tell("");
+    let outcome = client.wait();
+    assert!(outcome.out.contains("FAIL: ") && !outcome.out.contains("phase 2 right"), "{outcome:?}");
+    let log = node.logs();
+    assert!(log.contains("would end with an error if this executor were replaced") && log.contains("address of"), "{log}");
 }
 
 /// A program that has copied into a `__constant__` array does not read zeros there after a

@@ -35,6 +35,9 @@ pub struct Settings {
     /// True if the driver writes a core dump at a fault, and announces faults early
     /// (`CUMUX_CORE_DUMPS=0` turns this off). Without it, a fault ends all work on the card.
     pub core_dumps: bool,
+    /// True if the kernels of large images are loaded one by one, when clients launch them
+    /// (`CUMUX_KERNELS_ON_DEMAND=0` turns this off).
+    pub kernels_on_demand: bool,
     /// How long the work of others is waited for after a fault (`CUMUX_FAULT_WAIT_MS`). Clients
     /// whose kernels run longer get an error.
     pub fault_wait: Duration,
@@ -56,6 +59,7 @@ impl Settings {
         let spin_us = number("CUMUX_ENGINE_SPIN_US")?.unwrap_or(PollPolicy::default_spin_us(cores));
         let drain = number("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
         let core_dumps = number("CUMUX_CORE_DUMPS")? != Some(0);
+        let kernels_on_demand = number("CUMUX_KERNELS_ON_DEMAND")? != Some(0);
         let fault_wait = number("CUMUX_FAULT_WAIT_MS")?.unwrap_or(DEFAULT_FAULT_WAIT_MS);
         let long_kernel = number("CUMUX_LONG_KERNEL_MS")?.unwrap_or(DEFAULT_LONG_KERNEL_MS);
         Ok(Settings {
@@ -64,6 +68,7 @@ impl Settings {
             spin_us: PollPolicy::allowed_spin_us(spin_us),
             drain: Duration::from_secs(drain),
             core_dumps,
+            kernels_on_demand,
             fault_wait: Duration::from_millis(fault_wait),
             long_kernel: Duration::from_millis(long_kernel),
         })

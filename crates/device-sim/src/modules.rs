@@ -125,6 +125,7 @@ pub(crate) fn place_program(
             .zip(&addresses)
             .map(|(v, address)| GlobalInfo { name: v.name.clone(), address: *address, bytes: v.bytes, constant: v.constant, managed: v.managed })
             .collect(),
+        on_demand: false,
     };
     let functions = program
         .kernels

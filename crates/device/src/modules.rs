@@ -113,6 +113,16 @@ pub trait Modules {
         Ok(None)
     }
 
+    /// Loads the code of kernels of a preloaded module, by their indices. Slow. A device whose
+    /// modules are loaded as a whole does nothing ([`ModuleInfo::on_demand`]).
+    ///
+    /// # Errors
+    /// As [`Modules::load_module`].
+    fn preload_kernels(&self, module: PreloadedModule, functions: &[u32]) -> Result<(), DeviceError> {
+        let _ = (module, functions);
+        Ok(())
+    }
+
     /// Drops a preloaded module, unless clients use it by now.
     fn drop_preloaded(&self, module: PreloadedModule) {
         let _ = module;

@@ -246,7 +246,10 @@ impl Session {
         };
         let New { placed, not_resumable, .. } = allocator;
         let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| {
-            self.lock_then_deliver(|inner| inner.confinement.add_module(request.module, &info));
+            self.lock_then_deliver(|inner| {
+                inner.confinement.add_module(request.module, &info);
+                inner.used_kernels.add_module(request.module, &info, &[]);
+            });
             self.deliver(request, &info)
         });
         let stored = loaded.and_then(|written| {
@@ -256,7 +259,7 @@ impl Session {
         match stored {
             Ok((written, image)) => {
                 self.tell_not_resumable(request.module, not_resumable.as_deref());
-                let spec = ModuleSpec { image, device: request.device, variables: placed, settings: Vec::new(), not_resumable };
+                let spec = ModuleSpec { image, device: request.device, variables: placed, settings: Vec::new(), not_resumable, used: Vec::new() };
                 (Change::Module { id: request.module, spec }, answer_with(result::SUCCESS, written, 0))
             }
             Err((code, text)) => {

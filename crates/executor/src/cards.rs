@@ -448,6 +448,12 @@ impl Cards {
         self.card(device_index)?.preload_module(hash, read, variables)
     }
 
+    /// # Errors
+    /// As [`cumux_device::Modules::preload_kernels`].
+    pub fn preload_kernels(&self, device_index: DeviceIndex, module: PreloadedModule, functions: &[u32]) -> Result<(), DeviceError> {
+        self.card(device_index)?.preload_kernels(module, functions)
+    }
+
     pub fn drop_preloaded(&self, device_index: DeviceIndex, module: PreloadedModule) {
         if let Ok(device) = self.card(device_index) {
             device.drop_preloaded(module);

@@ -158,6 +158,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(intake::lanes())));
     let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
     let reports: Arc<dyn Sink> = sink.clone();
+    let begun = Instant::now();
     let cards = match Cards::open(&options.devices, opener, &reports) {
         Ok(cards) => cards,
         Err(error) => {
@@ -165,6 +166,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             return Err(error.into());
         }
     };
+    tracing::debug!(took = ?begun.elapsed(), "the devices are open");
     let facts = cards.all_facts();
     let shared = Arc::new(Shared::new(cards, mailboxes, outbox.clone())?);
     let intake = Intake::new(sessions, shared.clone())?;

@@ -24,6 +24,9 @@ pub struct ModuleSpec {
     /// Why no successor can load it and go on; none if one can.
     #[serde(default)]
     pub not_resumable: Option<String>,
+    /// The functions that were launched, if its kernels are loaded one by one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub used: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +133,11 @@ pub enum Change {
     },
     ModuleGone {
         id: u32,
+    },
+    /// A kernel was launched for the first time, of a module whose kernels are loaded one by one.
+    KernelUsed {
+        module: u32,
+        function: u32,
     },
     Function {
         module: u32,
@@ -357,6 +365,13 @@ impl Objects {
                     spec.settings.push((*function, *attribute, *value));
                 }
             }
+            Change::KernelUsed { module, function } => {
+                if let Some(spec) = self.modules.get_mut(module)
+                    && !spec.used.contains(function)
+                {
+                    spec.used.push(*function);
+                }
+            }
             Change::Alloc { address, bytes } => {
                 self.allocations.insert(*address, *bytes);
             }
@@ -499,7 +514,7 @@ mod tests {
             small.clone().prop_map(|index| Change::StreamGone { index }),
             (small.clone(), "[a-f]{3}").prop_map(|(id, image)| Change::Module {
                 id,
-                spec: ModuleSpec { image, device: 0, variables: vec![("v".into(), 1, 2)], settings: vec![], not_resumable: None }
+                spec: ModuleSpec { image, device: 0, variables: vec![("v".into(), 1, 2)], settings: vec![], not_resumable: None, used: vec![] }
             }),
             small.clone().prop_map(|id| Change::ModuleGone { id }),
             (small.clone(), small.clone(), any::<i32>()).prop_map(|(module, function, value)| Change::Function { module, function, attribute: 8, value }),

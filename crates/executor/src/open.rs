@@ -155,6 +155,7 @@ impl Session {
             }
             let info = self.restore_module(id, &spec)?;
             inner.confinement.add_module(id, &info);
+            inner.used_kernels.add_module(id, &info, &spec.used);
             for (function, attribute, value) in spec.settings {
                 let _ = self.shared.cards.set_function(self.client(), id, function, attribute, value);
             }

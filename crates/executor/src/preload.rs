@@ -6,7 +6,7 @@
 //! that is loaded for nothing is dropped again, and one that is missing is loaded at the takeover.
 //! So nothing depends on a journal that is read in the middle of a change.
 //!
-//! Loading takes turns with pauses of the same length, because the card is busy with clients. Where
+//! Loading takes turns with shorter pauses, because the card is busy with clients. Where
 //! the card has no memory left, it rests for longer and longer, and tries again.
 //!
 //! After the takeover what was loaded stays for clients that come later: those that another
@@ -22,7 +22,7 @@ use cumux_ring::journal::{JournalError, ObjectReader};
 use cumux_wire::layout::{self, DeviceIndex};
 use cumux_wire::message::SessionConfig;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -36,6 +36,12 @@ const LOWEST_PRIORITY: i32 = 19;
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Bytes of images that are loaded in advance at most: they take the card's memory twice.
 const MOST_BYTES: usize = 1 << 30;
+
+/// A pause takes this part of the time that loading took. Most of that is spent unpacking and
+/// reading the image, which no neighbour feels.
+const PAUSE_SHARE: u32 = 3;
+/// Most kernels of one module that are loaded without a pause.
+const KERNELS_AT_ONCE: usize = 8;
 
 /// The first and the longest time for which nothing is loaded when the card's memory is used up.
 const SHORTEST_REST: Duration = Duration::from_secs(1);
@@ -108,8 +114,8 @@ struct Key {
 
 /// What became of a module.
 enum Attempt {
-    /// The device has loaded it.
-    Loaded { number: PreloadedModule, bytes: usize },
+    /// The device has loaded it, and the code of these kernels, if it loads them one by one.
+    Loaded { number: PreloadedModule, bytes: usize, kernels: BTreeSet<u32> },
     /// The device gains nothing by it, or cannot load it: the takeover will say why.
     NotLoaded,
 }
@@ -161,6 +167,11 @@ impl Watched {
             match Logged::decode(&entry).map(|logged| logged.change) {
                 Ok(Change::Module { id, spec }) => drop(self.modules.insert(id, spec)),
                 Ok(Change::ModuleGone { id }) => drop(self.modules.remove(&id)),
+                Ok(Change::KernelUsed { module, function }) => {
+                    if let Some(spec) = self.modules.get_mut(&module) {
+                        spec.used.push(function);
+                    }
+                }
                 Ok(Change::Window { address, bytes }) => drop(self.pinned.insert(address, bytes)),
                 _ => {}
             }
@@ -234,27 +245,41 @@ fn run(shared: &Shared, board: &Board) -> Stock {
     let mut stock = Stock::default();
     let (mut rest, mut mapped) = (SHORTEST_REST, MappedAhead::default());
     loop {
-        let Some(wanted) = list_wanted(board, &mut watched) else { return stock };
+        let Some(Wanted { modules, kernels }) = list_wanted(board, &mut watched) else { return stock };
         mapped.follow(shared, board, &mut watched);
-        stock.wanted = wanted;
+        stock.wanted = modules;
         let mut clients: HashMap<&Key, Vec<u32>> = HashMap::new();
         for (client, keys) in &stock.wanted {
             keys.iter().for_each(|key| clients.entry(key).or_default().push(*client));
         }
+        // Kernels are missing: they are loaded without a longer pause.
+        let mut is_complete = true;
         stock.preloaded.retain(shared, &clients.keys().copied().collect());
         shared.drop_unused_images(&clients.keys().map(|key| key.image.as_str()).collect());
         for (key, clients) in clients {
-            if stock.preloaded.0.contains_key(key) {
-                continue;
-            }
             let begun = Instant::now();
-            let room = MOST_BYTES.saturating_sub(stock.preloaded.bytes());
-            match preload(shared, key, &clients, room) {
-                Ok(Some(attempt)) => {
-                    stock.preloaded.0.insert(key.clone(), attempt);
-                    rest = SHORTEST_REST;
+            let used = kernels.get(key);
+            let attempted = match stock.preloaded.0.get_mut(key) {
+                Some(Attempt::Loaded { number, kernels, .. }) => {
+                    let missing: Vec<u32> = used.into_iter().flatten().filter(|kernel| !kernels.contains(kernel)).take(KERNELS_AT_ONCE).copied().collect();
+                    if missing.is_empty() {
+                        continue;
+                    }
+                    kernels.extend(&missing);
+                    is_complete = false;
+                    preload_kernels(shared, key, *number, &missing)
                 }
-                Ok(None) => {}
+                Some(Attempt::NotLoaded) => continue,
+                None => {
+                    let room = MOST_BYTES.saturating_sub(stock.preloaded.bytes());
+                    preload(shared, key, &clients, room).map(|attempt| {
+                        is_complete &= used.is_none() || attempt.is_none();
+                        stock.preloaded.0.extend(attempt.map(|attempt| (key.clone(), attempt)));
+                    })
+                }
+            };
+            match attempted {
+                Ok(()) => rest = SHORTEST_REST,
                 Err(Obstacle::Full(why)) => {
                     tracing::warn!("no modules are loaded in advance for {} s ({why}): a takeover would take longer", rest.as_secs());
                     if !pause(board, rest) {
@@ -270,11 +295,11 @@ fn run(shared: &Shared, board: &Board) -> Stock {
                 }
             }
             board.plan.lock().loaded = stock.preloaded.count();
-            if !pause(board, begun.elapsed().min(LONGEST_PAUSE)) {
+            if !pause(board, (begun.elapsed() / PAUSE_SHARE).min(LONGEST_PAUSE)) {
                 return stock;
             }
         }
-        if !pause(board, PERIOD) {
+        if is_complete && !pause(board, PERIOD) {
             return stock;
         }
     }
@@ -337,9 +362,18 @@ fn pause(board: &Board, pause: Duration) -> bool {
     plan.course == Course::Loading
 }
 
+/// What clients have.
+#[derive(Default)]
+struct Wanted {
+    /// The modules, by client.
+    modules: BTreeMap<u32, HashSet<Key>>,
+    /// The kernels that were launched of modules whose kernels are loaded one by one.
+    kernels: HashMap<Key, BTreeSet<u32>>,
+}
+
 /// What the clients have now, as far as it can be known. `None` if the takeover comes.
-fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<BTreeMap<u32, HashSet<Key>>> {
-    let mut wanted: BTreeMap<u32, HashSet<Key>> = BTreeMap::new();
+fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<Wanted> {
+    let mut wanted = Wanted::default();
     let plan = board.plan.lock();
     if plan.course == Course::Over {
         return None;
@@ -363,7 +397,11 @@ fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<BT
         }
         for spec in watched.modules.values().filter(|spec| spec.not_resumable.is_none()) {
             let device_index = device_indices.get(client).and_then(|device_indices| device_indices.get(spec.device as usize)).copied().unwrap_or(0);
-            wanted.entry(*client).or_default().insert(Key { image: spec.image.clone(), device_index, variables: spec.variables.clone() });
+            let key = Key { image: spec.image.clone(), device_index, variables: spec.variables.clone() };
+            if !spec.used.is_empty() {
+                wanted.kernels.entry(key.clone()).or_default().extend(&spec.used);
+            }
+            wanted.modules.entry(*client).or_default().insert(key);
         }
     }
     Some(wanted)
@@ -375,6 +413,24 @@ enum Obstacle {
     Full(String),
     /// The device is lost.
     Lost(String),
+}
+
+/// Loads the code of kernels of a preloaded module. What cannot be loaded now is loaded when it is
+/// launched.
+fn preload_kernels(shared: &Shared, key: &Key, number: PreloadedModule, kernels: &[u32]) -> Result<(), Obstacle> {
+    let begun = Instant::now();
+    match shared.cards.preload_kernels(key.device_index, number, kernels) {
+        Ok(()) => {
+            tracing::debug!(kernels = kernels.len(), took = ?begun.elapsed(), "kernels in advance");
+            Ok(())
+        }
+        Err(DeviceError::OutOfMemory(why)) => Err(Obstacle::Full(why)),
+        Err(DeviceError::Lost(why)) => Err(Obstacle::Lost(why)),
+        Err(error) => {
+            tracing::debug!("kernels of a module were not loaded in advance: {error}");
+            Ok(())
+        }
+    }
 }
 
 /// Loads one module that these clients have, if its image is no longer than `room` bytes. `None` if
@@ -398,9 +454,11 @@ fn preload(shared: &Shared, key: &Key, clients: &[u32], room: usize) -> Result<O
         }
         failed("the image is gone, or there is no room for more".to_owned())
     };
+    let begun = Instant::now();
     let loaded = shared.cards.preload_module(key.device_index, hash, &mut read, &mut Restored(&key.variables));
+    tracing::debug!(bytes, is_loaded = matches!(loaded, Ok(Some(_))), took = ?begun.elapsed(), "a module in advance");
     match loaded {
-        Ok(Some(number)) => Ok(Some(Attempt::Loaded { number, bytes })),
+        Ok(Some(number)) => Ok(Some(Attempt::Loaded { number, bytes, kernels: BTreeSet::new() })),
         Ok(None) => Ok(Some(Attempt::NotLoaded)),
         Err(DeviceError::OutOfMemory(why)) => Err(Obstacle::Full(why)),
         Err(DeviceError::Lost(why)) => Err(Obstacle::Lost(why)),

@@ -31,12 +31,14 @@ mod condition;
 mod confinement;
 mod meter;
 mod phase;
+mod used_kernels;
 
 pub use self::phase::Phase;
 
 use self::condition::Condition;
 use self::confinement::Confinement;
 use self::meter::Meter;
+use self::used_kernels::UsedKernels;
 use crate::error::ExecutorError;
 use crate::extents::ExtentNote;
 use crate::files::Files;
@@ -105,6 +107,7 @@ pub struct Inner {
     pub phase: Phase,
     /// Whether its unbounded kernels may begin here.
     pub confinement: Confinement,
+    pub used_kernels: UsedKernels,
     /// What must be over before its trial is.
     pub trial: Vec<Lead>,
     /// Text of the client's kernels for which its ring has had no room, by channel.
@@ -217,6 +220,7 @@ impl Session {
                 queues: Queues::default(),
                 phase: parts.phase,
                 confinement: Confinement::new(guarded),
+                used_kernels: UsedKernels::default(),
                 trial: Vec::new(),
                 text: Default::default(),
                 status,

@@ -379,7 +379,8 @@ fn a_client_with_more_objects_than_its_journal_holds_is_not_restored_in_part() {
     let world = World::new();
     let mut guest = Guest::new(&world, 11);
     guest.ask_ok(&allocate(512, 256));
-    let spec = ModuleSpec { image: "x".repeat(journal::OBJECT_BYTES), device: 0, variables: Vec::new(), settings: Vec::new(), not_resumable: None };
+    let spec =
+        ModuleSpec { image: "x".repeat(journal::OBJECT_BYTES), device: 0, variables: Vec::new(), settings: Vec::new(), not_resumable: None, used: Vec::new() };
     let session = world.session(11);
     session.commit(&mut session.lock(), Change::Module { id: 1, spec }, 0, None);
     guest.ask_ok(&allocate(512, 256));

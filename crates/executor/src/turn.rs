@@ -2,6 +2,7 @@
 //! only this thread does.
 
 use crate::drive::Caller;
+use crate::objects::Change;
 use crate::session::{Inner, Session, now_ns};
 use crate::shared;
 use cumux_ring::queue::Next;
@@ -147,11 +148,15 @@ impl Session {
             return true;
         }
         let token = inner.journal.accept(end, bytes);
+        let first = inner.used_kernels.note(&record.op);
         stream.push(token, record.header.seq, record.op);
         inner.consumer.advance(end);
         inner.status.in_flight += 1;
         if inner.lists.touched.last() != Some(&index) {
             inner.lists.touched.push(index);
+        }
+        if let Some((module, function)) = first {
+            self.commit(inner, Change::KernelUsed { module, function }, 0, None);
         }
         false
     }

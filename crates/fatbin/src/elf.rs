@@ -6,10 +6,10 @@
 use crate::error::{Error, Result};
 use std::mem::offset_of;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `Elf64_Ehdr`.
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct Header {
     magic: [u8; 4],
@@ -23,33 +23,33 @@ pub(crate) struct Header {
     pub(crate) machine: U16,
     file_version: U32,
     entry: U64,
-    segments_at: U64,
+    pub(crate) segments_at: U64,
     pub(crate) sections_at: U64,
     flags: U32,
     header_size: U16,
-    segment_size: U16,
-    segment_count: U16,
+    pub(crate) segment_size: U16,
+    pub(crate) segment_count: U16,
     pub(crate) section_size: U16,
     pub(crate) section_count: U16,
     pub(crate) names_section: U16,
 }
 
 /// `Elf64_Phdr`.
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Segment {
-    kind: U32,
+pub(crate) struct Segment {
+    pub(crate) kind: U32,
     flags: U32,
-    offset: U64,
+    pub(crate) offset: U64,
     address: U64,
     physical: U64,
-    file_size: U64,
-    memory_size: U64,
+    pub(crate) file_size: U64,
+    pub(crate) memory_size: U64,
     align: U64,
 }
 
 /// `Elf64_Shdr`.
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Section {
     pub(crate) name: U32,
@@ -62,6 +62,18 @@ pub(crate) struct Section {
     pub(crate) info: U32,
     pub(crate) align: U64,
     entry_size: U64,
+}
+
+impl Header {
+    /// Says where the tables are in a file whose entries are of this crate's sizes.
+    pub(crate) fn place_tables(&mut self, segments_at: u64, sections_at: u64, section_count: u16, names_section: u16) {
+        self.segments_at = U64::new(segments_at);
+        self.segment_size = U16::new(size_of::<Segment>() as u16);
+        self.sections_at = U64::new(sections_at);
+        self.section_size = U16::new(size_of::<Section>() as u16);
+        self.section_count = U16::new(section_count);
+        self.names_section = U16::new(names_section);
+    }
 }
 
 /// Bytes of the file header.

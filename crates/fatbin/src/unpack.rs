@@ -11,6 +11,9 @@ use std::io::Read;
 /// One byte of LZ4 yields at most this many.
 const LZ4_MAX_RATIO: u64 = 255;
 
+/// One byte of packed machine code becomes some 4 to 20.
+const ZSTD_USUAL_RATIO: usize = 24;
+
 /// How the data of an entry is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
@@ -68,8 +71,9 @@ fn unpack_lz4(packed: &Packed<'_>) -> Result<Vec<u8>> {
 
 fn unpack_zstd(packed: &Packed<'_>) -> Result<Vec<u8>> {
     let fail = |error: &dyn std::fmt::Display| unpack_error(packed, "zstd", error);
-    let decoder = ruzstd::decoding::StreamingDecoder::new(packed.stored).map_err(|error| fail(&error))?;
-    let mut out = Vec::new();
+    let decoder = zstd::stream::read::Decoder::with_buffer(packed.stored).map_err(|error| fail(&error))?.single_frame();
+    // As much as code usually becomes; more is taken as data appears.
+    let mut out = Vec::with_capacity(usize::try_from(packed.size).unwrap_or(usize::MAX).min(packed.stored.len().saturating_mul(ZSTD_USUAL_RATIO)));
     // One byte more than announced shows that there is more.
     decoder.take(packed.size.saturating_add(1)).read_to_end(&mut out).map_err(|error| fail(&error))?;
     if out.len() as u64 != packed.size {

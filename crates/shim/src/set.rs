@@ -10,9 +10,23 @@ use cumux_wire::record::{CopyExtent, Op, span};
 
 const NULL: CUstream = core::ptr::null_mut();
 
+/// Whose memory may be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// This program's.
+    Known,
+    /// Whatever the address says: it is checked when it is set. Stream capture takes any address,
+    /// and cuDNN captures sets of a workspace that is not there yet (seen with driver 580).
+    Any,
+}
+
 /// The operation that fills `height` rows of `width` elements, checked; `None` when there is
 /// nothing to fill.
 pub(crate) fn plan(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize) -> Try<Option<Op>> {
+    plan_at(target, Target::Known, pitch, value, element, width, height)
+}
+
+fn plan_at(target: u64, whose: Target, pitch: usize, value: u32, element: u32, width: usize, height: usize) -> Try<Option<Op>> {
     if !matches!(element, 1 | 2 | 4) {
         return Err(error::INVALID_VALUE);
     }
@@ -28,11 +42,14 @@ pub(crate) fn plan(target: u64, pitch: usize, value: u32, element: u32, width: u
     let target = {
         let allocations = memory::read_allocations();
         let known = allocations.find(target).filter(|_| allocations.covers(target, bytes));
-        let Some(known) = known else {
-            crate::log::line(format_args!("a set of {bytes} bytes at {target:#x}: not all of them are memory of this process"));
-            return Err(error::INVALID_VALUE);
-        };
-        known.wire_address(target)
+        match known {
+            Some(known) => known.wire_address(target),
+            None if whose == Target::Any => target,
+            None => {
+                crate::log::line(format_args!("a set of {bytes} bytes at {target:#x}: not all of them are memory of this process"));
+                return Err(error::INVALID_VALUE);
+            }
+        }
     };
     Ok(Some(Op::Set { target, value, element, width: width as u64, height: height as u64, pitch }))
 }
@@ -56,7 +73,8 @@ fn host_sees(address: u64) -> bool {
 fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream, wait: Wait) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, stream)?;
-    let Some(op) = plan(target, pitch, value, element, width, height)? else { return crate::capture::refuse_invalid(&stream) };
+    let whose = if crate::capture::is_capturing(&stream) { Target::Any } else { Target::Known };
+    let Some(op) = plan_at(target, whose, pitch, value, element, width, height)? else { return crate::capture::refuse_invalid(&stream) };
     let owner = memory::read_allocations().find(target).map_or(stream.device, |known| known.device);
     if owner != stream.device && cumux_wire::layout::in_arena(target) {
         // Memory of another device: there, after everything in this stream, and done when this

@@ -95,6 +95,9 @@ pub struct ModuleInfo {
     pub functions: Vec<FunctionInfo>,
     /// Its variables.
     pub globals: Vec<GlobalInfo>,
+    /// The code of a kernel is put on the card when it is launched for the first time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_demand: bool,
 }
 
 impl ModuleInfo {

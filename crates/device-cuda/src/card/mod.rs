@@ -143,7 +143,7 @@ impl Card {
             facts,
             extents,
             expected_windows: ExpectedWindows::default(),
-            library: ModuleLibrary::default(),
+            library: ModuleLibrary::new(settings.kernels_on_demand),
             partitions,
             clients: RwLock::default(),
             streams: RwLock::default(),

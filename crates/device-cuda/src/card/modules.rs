@@ -30,6 +30,10 @@ impl Modules for Card {
         self.check_loss(self.library.preload(&self.shared.gate, &self.extents, hash, read, place))
     }
 
+    fn preload_kernels(&self, module: PreloadedModule, functions: &[u32]) -> Result<(), DeviceError> {
+        self.check_loss(self.library.preload_kernels(module, functions))
+    }
+
     fn drop_preloaded(&self, module: PreloadedModule) {
         if let Some(module) = self.library.drop_preloaded(module) {
             self.shared.helpers.run(move || drop(module));

@@ -7,6 +7,7 @@
 //! kept when no client uses them. PTX is compiled separately, which delays no other client; only
 //! machine code is loaded, while the card is quiet (decision 0107).
 
+use super::divided::DividedImage;
 use super::extents::Extents;
 use super::module::{LoadedModule, Sharing};
 use super::placement::{self, IdleVariables, Resumption, Variables};
@@ -73,6 +74,8 @@ struct Answer {
 /// image.
 #[derive(Default)]
 pub(crate) struct ModuleLibrary {
+    /// False if all images are loaded as a whole.
+    divides: bool,
     /// The module used last is at the end.
     known: Mutex<Vec<SharedModule>>,
     /// Modules that were loaded before their clients came, by their numbers.
@@ -98,6 +101,8 @@ enum ImageCode {
     WithVariables(Vec<u8>),
     /// Machine code whose variables hold nothing. It was examined.
     WithoutVariables(Resumption),
+    /// The same, and its kernels can be loaded one by one.
+    Divided(DividedImage),
     /// Nothing is known.
     Unknown,
 }
@@ -110,6 +115,11 @@ struct PreparedImage {
 }
 
 impl ModuleLibrary {
+    /// An empty library. `divides`: kernels of large images are loaded one by one.
+    pub(crate) fn new(divides: bool) -> ModuleLibrary {
+        ModuleLibrary { divides, ..ModuleLibrary::default() }
+    }
+
     /// Loads the module of an image, and counts the caller as a user. Its variables go where
     /// `place` says. Slow: an engine thread must not call this.
     ///
@@ -127,7 +137,7 @@ impl ModuleLibrary {
         if let Some(module) = self.find(hash) {
             return Ok(module);
         }
-        let chosen = choose_image(gate.driver().device().compute_capability(), image)?;
+        let chosen = choose_image(gate.driver().device().compute_capability(), image, self.divides)?;
         if let Some(name) = chosen.symbols.managed.first() {
             let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
             return Err(image_error(result::NOT_SUPPORTED, text));
@@ -200,7 +210,7 @@ impl ModuleLibrary {
             None => {
                 let image = read()?;
                 let image = (*image).as_ref();
-                let chosen = choose_image(gate.driver().device().compute_capability(), image)?;
+                let chosen = choose_image(gate.driver().device().compute_capability(), image, self.divides)?;
                 if !chosen.symbols.managed.is_empty() {
                     return Ok(None);
                 }
@@ -230,6 +240,16 @@ impl ModuleLibrary {
         let number = preloaded.last;
         preloaded.modules.insert(number, Preloaded { hash, module, owner });
         Ok(Some(PreloadedModule(number)))
+    }
+
+    /// Loads the code of kernels of a preloaded module.
+    ///
+    /// # Errors
+    /// The driver's error as a sentence.
+    pub(crate) fn preload_kernels(&self, number: PreloadedModule, functions: &[u32]) -> Result<(), DeviceError> {
+        let module = self.preloaded.lock().modules.get(&number.0).map(|preloaded| preloaded.module.clone());
+        let Some(module) = module else { return Ok(()) };
+        functions.iter().try_for_each(|function| module.load_kernel(*function, None))
     }
 
     /// Gives up a preloaded module. Returns it if it was for one client, which did not take it.
@@ -285,6 +305,8 @@ fn load_chosen(
 ) -> Result<Arc<LoadedModule>, DeviceError> {
     let (module, variables) = load_prepared(gate, extents, image, chosen, Some(counts), place)?;
     module.fill_constants(extents, &variables)?;
+    let (kernels, sharing, on_demand) = (module.kernels.len(), module.sharing, module.info.on_demand);
+    tracing::debug!(bytes = image.len(), kernels, ?sharing, on_demand, "a module is loaded");
     Ok(module)
 }
 
@@ -299,6 +321,21 @@ fn load_prepared(
 ) -> Result<(Arc<LoadedModule>, Variables), DeviceError> {
     let ChosenImage { mut symbols, code, idle } = chosen;
     let was_text = matches!(code, ImageCode::Ptx(_));
+    let code = match code {
+        ImageCode::Divided(divided) => {
+            let bytes = divided.bytes();
+            let outlined = gate.run_quietly(counts, || LoadedModule::load_outline(gate, divided, &symbols, idle.clone())).map_err(NotQuiet::into_error)?;
+            match outlined {
+                Ok(module) => return Ok((Arc::new(module), Variables::LeftToDriver(Resumption::Possible))),
+                Err(error @ (DeviceError::OutOfMemory(_) | DeviceError::Lost(_) | DeviceError::LetGo(_))) => return Err(error),
+                Err(why) => {
+                    tracing::warn!("an image of {bytes} bytes is loaded as a whole: its kernels cannot be loaded one by one: {why}");
+                    ImageCode::WithoutVariables(Resumption::Possible)
+                }
+            }
+        }
+        code => code,
+    };
     let PreparedImage { image: own, variables } = prepare(gate, extents, code, &symbols, place)?;
     if let Some(compiled) = own.as_deref().filter(|_| was_text) {
         symbols.unbounded = find_unbounded(compiled);
@@ -347,6 +384,8 @@ fn prepare(gate: &Gate, extents: &Extents, code: ImageCode, symbols: &Symbols, p
     let (code, compiled) = match code {
         ImageCode::WithVariables(code) => (code, false),
         ImageCode::WithoutVariables(resumption) => return left(None, resumption),
+        // Its caller has loaded it.
+        ImageCode::Divided(_) => return left(None, Resumption::Possible),
         ImageCode::Unknown => return left(None, Resumption::Impossible("its image is of a kind of which nothing is known".into())),
         ImageCode::Ptx(ptx) => match gate.driver().compile(&ptx) {
             Ok(code) => (code, true),
@@ -374,8 +413,8 @@ fn image_error(result: u32, text: String) -> DeviceError {
 }
 
 /// Chooses the image for a card of this compute capability (major * 10 + minor) out of those that
-/// the client brought, and reads its names.
-fn choose_image(capability: u32, image: &[u8]) -> Result<ChosenImage, DeviceError> {
+/// the client brought, and reads its names. `divides`: its kernels may be loaded one by one.
+fn choose_image(capability: u32, image: &[u8], divides: bool) -> Result<ChosenImage, DeviceError> {
     let invalid = |error: cumux_fatbin::Error| image_error(result::INVALID_IMAGE, error.to_string());
     let images = cumux_fatbin::images(image).map_err(invalid)?;
     let chosen = cumux_fatbin::best_compiled(&images, capability).or_else(|| cumux_fatbin::best_ptx(&images, capability)).or(match images.as_slice() {
@@ -396,7 +435,13 @@ fn choose_image(capability: u32, image: &[u8]) -> Result<ChosenImage, DeviceErro
                 symbols.writable = false;
                 symbols.variables.clear();
             }
-            let code = if symbols.writable { ImageCode::WithVariables(bytes.into_owned()) } else { ImageCode::WithoutVariables(placement::examine(&bytes)) };
+            let code = if symbols.writable {
+                ImageCode::WithVariables(bytes.into_owned())
+            } else {
+                let resumption = placement::examine(&bytes);
+                let divided = if divides && resumption == Resumption::Possible { DividedImage::of(&bytes) } else { None };
+                divided.map_or(ImageCode::WithoutVariables(resumption), ImageCode::Divided)
+            };
             Ok(ChosenImage { symbols, code, idle: idle.unwrap_or_default() })
         }
         ImageKind::Ptx => {

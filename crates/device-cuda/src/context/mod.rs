@@ -6,7 +6,7 @@
 //!    │        ▲
 //!    │      library ─▶ symbols
 //!    │        └─────▶ placement ─▶ extents
-//!    ├──▶ constants
+//!    ├──▶ constants      divided ◀─ module
 //!    ├──▶ partitions ─▶ sm_layout
 //!    └──▶ pinned_window            extents
 //!               ▲
@@ -15,6 +15,7 @@
 
 mod client;
 mod constants;
+mod divided;
 mod expected_windows;
 mod extents;
 mod facts;
@@ -33,7 +34,7 @@ pub(crate) use expected_windows::ExpectedWindows;
 pub(crate) use extents::{Extents, MemoryKind};
 pub(crate) use facts::read_facts;
 pub(crate) use library::ModuleLibrary;
-pub(crate) use module::{ClientModule, Kernel, LoadedModule, Sharing, VariablesHome};
+pub(crate) use module::{ClientModule, Kernel, KernelCode, LoadedModule, Sharing, VariablesHome};
 pub(crate) use own_kernels::OwnKernels;
 pub(crate) use partitions::{Partition, PartitionId, Partitions};
 pub(crate) use pinned_window::PinnedWindow;

@@ -1,40 +1,52 @@
-//! A loaded module: its kernels, their parameter layouts, and its variables. The kernels' code is
-//! on the card before a client launches them.
+//! A loaded module: its kernels, their parameter layouts, and its variables.
+//!
+//! The code of a [divided](super::divided) module's kernel is loaded when a client is about to
+//! launch it; that of others is on the card from the beginning.
 //!
 //! Variables lie in the client's memory, if they could be [placed](super::placement). Else they lie
 //! where the driver puts them, and end with the executor.
 #![expect(clippy::disallowed_types, reason = "counts the users of a module, from any thread")]
 
 use super::constants::ConstantCopy;
+use super::divided::DividedImage;
 use super::extents::Extents;
 use super::placement::{IdleVariables, PlacedConstants, Placement, Resumption, Variables};
 use super::symbols::Symbols;
+use crate::counters::ClientCounts;
 use crate::driver::{CardAddress, CompileError, Driver, Function, Module};
 use crate::fault::{Call, CudaError, remedy};
-use crate::quiet::Gate;
+use crate::quiet::{Gate, NotQuiet};
 use cumux_abi::CUfunction_attribute as Attribute;
 use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
 use cumux_fatbin::calls;
 use cumux_wire::module::{Parameter, Unbounded};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 const MAX_DYNAMIC_SHARED: Attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 
 /// The number of the next kernel to be loaded.
 static NEXT_KERNEL: AtomicU64 = AtomicU64::new(1);
 
-/// One kernel.
-#[derive(Debug)]
-pub(crate) struct Kernel {
-    /// The driver's handle.
+/// Where the code of a kernel is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KernelCode {
+    /// The driver's handle of the kernel.
     pub handle: Function,
     /// The driver's handle of its module.
     pub module: Module,
+}
+
+/// One kernel.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// Empty until its code is on the card.
+    code: OnceLock<KernelCode>,
     /// The kernel's number, which this process never uses again, unlike handles.
     pub id: u64,
     /// The name in the image (mangled, for C++).
@@ -45,6 +57,22 @@ pub(crate) struct Kernel {
     pub prints: bool,
     /// True if the kernel may fail an assertion.
     pub asserts: bool,
+}
+
+impl Kernel {
+    /// Its code on the card; `None` if that has to be loaded first.
+    #[inline]
+    pub(crate) fn code(&self) -> Option<KernelCode> {
+        self.code.get().copied()
+    }
+}
+
+/// What of a module is on the card.
+enum Loaded {
+    /// All of it.
+    Whole(Module),
+    /// The code of the kernels that clients launch.
+    OnDemand(DividedImage),
 }
 
 /// Which clients may use a loaded module.
@@ -68,7 +96,7 @@ pub(crate) enum VariablesHome {
 /// A module on the card.
 pub(crate) struct LoadedModule {
     gate: Arc<Gate>,
-    module: Module,
+    loaded: Loaded,
     /// The kernels, in the order of `info.functions`.
     pub kernels: Vec<Kernel>,
     /// The description of the module that clients get.
@@ -85,14 +113,17 @@ pub(crate) struct LoadedModule {
     pub resumption: Resumption,
     /// The number of clients that use the module. Chains may hold it, too.
     users: AtomicUsize,
-    /// The largest limit of dynamic shared memory that any client has set, in bytes, by function.
-    /// Lock 8 of the crate's order, held alone. The driver is called under it.
-    dynamic_shared: Mutex<HashMap<u32, i32>>,
+    /// What clients have set on kernels, by function and attribute. Lock 8 of the crate's order,
+    /// held alone. The driver is called under it, and a kernel's code is entered under it.
+    attributes: Mutex<BTreeMap<(u32, u32), i32>>,
 }
 
 impl Drop for LoadedModule {
     fn drop(&mut self) {
-        self.gate.unload(self.module);
+        match self.loaded {
+            Loaded::Whole(module) => self.gate.unload(module),
+            Loaded::OnDemand(_) => self.kernels.iter().filter_map(Kernel::code).for_each(|code| self.gate.unload(code.module)),
+        }
     }
 }
 
@@ -108,53 +139,15 @@ impl LoadedModule {
     /// # Errors
     /// The driver's error, as a sentence.
     pub(super) fn load(gate: &Arc<Gate>, image: &[u8], symbols: &Symbols, variables: &Variables, idle: IdleVariables) -> Result<LoadedModule, DeviceError> {
-        let driver = gate.driver();
-        let module = driver.load_module(image).map_err(|CompileError { error, log }| {
-            let text = driver.describe(error);
-            match error {
-                CudaError::OUT_OF_MEMORY => DeviceError::OutOfMemory(format!("no room for the module: {text}")),
-                fatal if fatal.is_fatal() => DeviceError::Lost(format!("loading a module: {}", driver.describe_numbered(fatal))),
-                other => image_error(other, if log.is_empty() { text } else { format!("{text}: {log}") }),
-            }
-        })?;
-        let mut loaded = LoadedModule {
-            gate: gate.clone(),
-            module,
-            kernels: Vec::new(),
-            info: ModuleInfo::default(),
-            sharing: if symbols.writable { Sharing::OneClient } else { Sharing::AnyClient },
-            variables: VariablesHome::Driver,
-            idle,
-            constants: Vec::new(),
-            resumption: Resumption::Possible,
-            users: AtomicUsize::new(1),
-            dynamic_shared: Mutex::default(),
-        };
-        let fail = |error| image_error(error, format!("a kernel of the module cannot be put on the card: {}", driver.describe(error)));
-        for handle in driver.functions(module).map_err(fail)? {
-            driver.load_function(handle).map_err(fail)?;
-            let mut info = read_function(driver, handle).map_err(fail)?;
-            info.unbounded = symbols.unbounded.get(&info.name).map(|why| match why {
-                calls::Unbounded::Recursion => Unbounded::Recursion,
-                calls::Unbounded::Address => Unbounded::Address,
-            });
-            loaded.kernels.push(Kernel {
-                handle,
-                module,
-                id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
-                name: info.name.as_str().into(),
-                parameter_bytes: info.parameter_bytes,
-                prints: symbols.prints.may_print(&info.name),
-                asserts: symbols.asserts,
-            });
-            loaded.info.functions.push(info);
-        }
+        let module = load_image(gate.driver(), image)?;
+        let mut loaded = LoadedModule::new(gate, Loaded::Whole(module), symbols, idle);
+        loaded.read_kernels(module, symbols, true)?;
         match variables {
-            Variables::Placed(placement) => loaded.use_placement(placement),
+            Variables::Placed(placement) => loaded.use_placement(placement, module),
             Variables::LeftToDriver(resumption) => {
                 loaded.resumption = resumption.clone();
                 for variable in &symbols.variables {
-                    if let Some((address, bytes)) = loaded.ask_driver(&variable.name) {
+                    if let Some((address, bytes)) = loaded.ask_driver(module, &variable.name) {
                         loaded.info.globals.push(GlobalInfo { name: variable.name.clone(), address, bytes, constant: variable.constant, managed: false });
                     }
                 }
@@ -163,17 +156,123 @@ impl LoadedModule {
         Ok(loaded)
     }
 
-    /// The address and bytes of a variable where the driver has put it.
-    fn ask_driver(&self, name: &str) -> Option<(CardAddress, u64)> {
-        self.gate.driver().variable(self.module, &CString::new(name).ok()?)
+    /// Has the driver describe the kernels of a divided image, and counts one client as a user.
+    /// None of their code is on the card afterwards. Call this while the card is quiet.
+    ///
+    /// # Errors
+    /// The driver's error, as a sentence. The image may still be loaded as a whole.
+    pub(super) fn load_outline(gate: &Arc<Gate>, image: DividedImage, symbols: &Symbols, idle: IdleVariables) -> Result<LoadedModule, DeviceError> {
+        let driver = gate.driver();
+        let outline = load_image(driver, &image.outline()?)?;
+        let mut loaded = LoadedModule::new(gate, Loaded::OnDemand(image), symbols, idle);
+        let read = loaded.read_kernels(outline, symbols, false);
+        driver.unload_module(outline);
+        read?;
+        if let Loaded::OnDemand(image) = &mut loaded.loaded {
+            image.number_functions(loaded.kernels.iter().map(|kernel| &*kernel.name))?;
+        }
+        loaded.info.on_demand = true;
+        Ok(loaded)
     }
 
-    fn use_placement(&mut self, placement: &Placement) {
+    fn new(gate: &Arc<Gate>, loaded: Loaded, symbols: &Symbols, idle: IdleVariables) -> LoadedModule {
+        LoadedModule {
+            gate: gate.clone(),
+            loaded,
+            kernels: Vec::new(),
+            info: ModuleInfo::default(),
+            sharing: if symbols.writable { Sharing::OneClient } else { Sharing::AnyClient },
+            variables: VariablesHome::Driver,
+            idle,
+            constants: Vec::new(),
+            resumption: Resumption::Possible,
+            users: AtomicUsize::new(1),
+            attributes: Mutex::default(),
+        }
+    }
+
+    /// Reads the description of a module's kernels. `have_code`: their code is that of `module`.
+    fn read_kernels(&mut self, module: Module, symbols: &Symbols, have_code: bool) -> Result<(), DeviceError> {
+        let gate = self.gate.clone();
+        let driver = gate.driver();
+        let fail = |error| image_error(error, format!("a kernel of the module cannot be put on the card: {}", driver.describe(error)));
+        for handle in driver.functions(module).map_err(fail)? {
+            if have_code {
+                driver.load_function(handle).map_err(fail)?;
+            }
+            let mut info = read_function(driver, handle).map_err(fail)?;
+            info.unbounded = symbols.unbounded.get(&info.name).map(|why| match why {
+                calls::Unbounded::Recursion => Unbounded::Recursion,
+                calls::Unbounded::Address => Unbounded::Address,
+            });
+            self.kernels.push(Kernel {
+                code: if have_code { KernelCode { handle, module }.into() } else { OnceLock::new() },
+                id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
+                name: info.name.as_str().into(),
+                parameter_bytes: info.parameter_bytes,
+                prints: symbols.prints.may_print(&info.name),
+                asserts: symbols.asserts,
+            });
+            self.info.functions.push(info);
+        }
+        Ok(())
+    }
+
+    /// Loads the code of a kernel, if it is not on the card. Waits for a quiet card, so an engine
+    /// thread must not call this. The wait is counted in `counts`, as [`Gate::run_quietly`] does.
+    ///
+    /// # Errors
+    /// A sentence: there is no such function, or the driver refuses its code;
+    /// [`DeviceError::LetGo`] if the client goes on in another process.
+    pub(crate) fn load_kernel(&self, function: u32, counts: Option<&ClientCounts>) -> Result<(), DeviceError> {
+        let unknown = || DeviceError::Invalid(format!("the module has no function {function}"));
+        let kernel = self.kernels.get(function as usize).ok_or_else(unknown)?;
+        let Loaded::OnDemand(image) = &self.loaded else { return Ok(()) };
+        if kernel.code.get().is_some() {
+            return Ok(());
+        }
+        let _guard = image.lock();
+        if kernel.code.get().is_some() {
+            return Ok(());
+        }
+        let slice = image.slice(function as usize)?;
+        let begun = Instant::now();
+        let loaded = self.gate.run_quietly(counts, || self.load_slice(&slice, function, kernel)).map_err(NotQuiet::into_error)?;
+        tracing::debug!(kernel = &*kernel.name, bytes = slice.len(), took = ?begun.elapsed(), "a kernel is loaded");
+        loaded
+    }
+
+    fn load_slice(&self, slice: &[u8], function: u32, kernel: &Kernel) -> Result<(), DeviceError> {
+        let driver = self.gate.driver();
+        let module = load_image(driver, slice)?;
+        let enter = || -> Result<(), DeviceError> {
+            let fail = |error| image_error(error, format!("{} cannot be put on the card: {}", kernel.name, driver.describe(error)));
+            let mut functions = driver.functions(module).map_err(fail)?.into_iter();
+            let (Some(handle), None) = (functions.next(), functions.next()) else {
+                return Err(DeviceError::Invalid(format!("the slice of {} has not exactly one kernel", kernel.name)));
+            };
+            driver.load_function(handle).map_err(fail)?;
+            let attributes = self.attributes.lock();
+            for ((_, attribute), value) in attributes.range((function, 0)..=(function, u32::MAX)) {
+                driver.set_function_attribute(handle, Attribute(*attribute), *value).map_err(fail)?;
+            }
+            let _ = kernel.code.set(KernelCode { handle, module });
+            Ok(())
+        };
+        enter().inspect_err(|_| driver.unload_module(module))
+    }
+
+    /// The address and bytes of a variable where the driver has put it.
+    fn ask_driver(&self, module: Module, name: &str) -> Option<(CardAddress, u64)> {
+        self.gate.driver().variable(module, &CString::new(name).ok()?)
+    }
+
+    fn use_placement(&mut self, placement: &Placement, module: Module) {
         self.variables = VariablesHome::Client;
         self.info.globals.clone_from(&placement.globals);
         for (name, copy, bytes) in placement.constants.iter().flat_map(PlacedConstants::variables) {
             // A constant that the driver does not know cannot be written by anybody.
-            let Some((bank, in_bank)) = self.ask_driver(name) else { continue };
+            let Some((bank, in_bank)) = self.ask_driver(module, name) else { continue };
             self.constants.push(ConstantCopy { copy, bank, bytes: bytes.min(in_bank) });
             self.info.globals.push(GlobalInfo { name: name.to_owned(), address: copy, bytes, constant: true, managed: false });
         }
@@ -207,28 +306,44 @@ impl LoadedModule {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// Sets a kernel's attribute. The limit of dynamic shared memory
-    /// only grows: clients that share the module get the largest that any of them has set.
+    /// Sets a kernel's attribute, when its code is on the card or as soon as it is. The limit of
+    /// dynamic shared memory only grows: clients that share the module get the largest that any of
+    /// them has set.
     ///
     /// # Errors
     /// A sentence: there is no such function, or the driver refuses the value.
     pub(crate) fn set_attribute(&self, function: u32, attribute: Attribute, value: i32) -> Result<(), DeviceError> {
         let unknown = || DeviceError::Invalid(format!("the module has no function {function}"));
         let kernel = self.kernels.get(function as usize).ok_or_else(unknown)?;
-        let mut most = self.dynamic_shared.lock();
-        if attribute == MAX_DYNAMIC_SHARED && most.get(&function).is_some_and(|known| *known >= value && value >= 0) {
+        let mut attributes = self.attributes.lock();
+        if attribute == MAX_DYNAMIC_SHARED && attributes.get(&(function, attribute.0)).is_some_and(|known| *known >= value && value >= 0) {
             return Ok(());
         }
-        let driver = self.gate.driver();
-        driver.set_function_attribute(kernel.handle, attribute, value).map_err(|error| {
-            let text = format!("attribute {} of {} cannot be set to {value}: {}", attribute.0, kernel.name, driver.describe(error));
-            remedy::refused_call(error, text, DeviceError::Invalid)
-        })?;
-        if attribute == MAX_DYNAMIC_SHARED {
-            most.insert(function, value);
+        if let Some(code) = kernel.code() {
+            let driver = self.gate.driver();
+            driver.set_function_attribute(code.handle, attribute, value).map_err(|error| {
+                let text = format!("attribute {} of {} cannot be set to {value}: {}", attribute.0, kernel.name, driver.describe(error));
+                remedy::refused_call(error, text, DeviceError::Invalid)
+            })?;
         }
+        attributes.insert((function, attribute.0), value);
         Ok(())
     }
+}
+
+/// Loads an image.
+///
+/// # Errors
+/// The driver's error, as a sentence.
+fn load_image(driver: &Driver, image: &[u8]) -> Result<Module, DeviceError> {
+    driver.load_module(image).map_err(|CompileError { error, log }| {
+        let text = driver.describe(error);
+        match error {
+            CudaError::OUT_OF_MEMORY => DeviceError::OutOfMemory(format!("no room for the module: {text}")),
+            fatal if fatal.is_fatal() => DeviceError::Lost(format!("loading a module: {}", driver.describe_numbered(fatal))),
+            other => image_error(other, if log.is_empty() { text } else { format!("{text}: {log}") }),
+        }
+    })
 }
 
 /// Reads the description of a kernel that clients get.

@@ -75,7 +75,7 @@ impl Variables {
 const MOST_IDLE_BYTES: usize = 1 << 20;
 
 /// A block of variables that hold nothing.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct IdleBlock {
     name: String,
     bytes: u64,
@@ -86,7 +86,7 @@ struct IdleBlock {
 
 /// Variables of a module that hold nothing ([`Cubin::keeps_no_state`]): clients share the module,
 /// and each has variables of its own, which only its host program sees.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct IdleVariables {
     blocks: Vec<IdleBlock>,
     variables: Vec<Variable>,

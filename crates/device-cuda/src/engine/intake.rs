@@ -3,11 +3,11 @@
 use super::ends::Admission;
 use super::message::Message;
 use super::state::{ContextState, Engine};
-use crate::context::ContextClient;
+use crate::context::{ClientModule, ContextClient};
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
-use crate::issue::{Chain, ChainOrder, Served, StreamQueue, Streams};
-use cumux_device::{Fault, Outcome, Report, StreamId, Work};
+use crate::issue::{Awaited, Chain, ChainOrder, Served, StreamQueue, Streams};
+use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ impl Engine {
                 // The send fails if the thread has stopped waiting.
                 let _ = asker.send(self.describe_client(client));
             }
-            Message::WindowRegistered(client, fault) => {
+            Message::Unpark(client, fault) => {
                 if let Some(fault) = fault {
                     self.stop_client(client, &fault);
                 }
@@ -122,7 +122,8 @@ impl Engine {
                     self.stop_client(client, &fault);
                 }
             }
-            Served::Parked { client, address, bytes } => self.order_registration(client, address, bytes),
+            Served::Parked { client, awaits: Awaited::Window { address, bytes } } => self.order_registration(client, address, bytes),
+            Served::Parked { client, awaits: Awaited::Kernel { module, function } } => self.order_kernel(client, module, function),
         });
         // Work that was submitted gets its fence in any case, because a client may wait for it.
         let fenced = self.issuer.write_due_fence(&mut self.streams, id);
@@ -146,7 +147,21 @@ impl Engine {
             let window = client.window.read().clone();
             let registered = window.map_or(Ok(()), |window| window.register(address, bytes));
             let fault = registered.err().map(|error| Fault { result: result::OUT_OF_MEMORY, text: error.to_string() });
-            shared.mailboxes.of(client.engine).send(Message::WindowRegistered(client.id, fault));
+            shared.mailboxes.of(client.engine).send(Message::Unpark(client.id, fault));
+        });
+    }
+
+    /// Has the code of a kernel loaded. The client's queue is parked meanwhile.
+    fn order_kernel(&self, client: Arc<ContextClient>, module: Arc<ClientModule>, function: u32) {
+        let shared = self.shared.clone();
+        self.shared.helpers.run(move || {
+            let fault = match module.load_kernel(function, Some(&client.counts)) {
+                Ok(()) => None,
+                // Its next executor loads it, and launches it.
+                Err(DeviceError::LetGo(why)) => return tracing::debug!("client {}: a kernel is not loaded here: {why}", client.id),
+                Err(error) => Some(Fault { result: error.result(), text: format!("loading {}: {error}", module.kernels[function as usize].name) }),
+            };
+            shared.mailboxes.of(client.engine).send(Message::Unpark(client.id, fault));
         });
     }
 

@@ -25,9 +25,9 @@ pub(crate) enum Message {
     CloseClient(ClientId, Sender<()>),
     /// Answer with a description of the client's work in flight.
     DescribeClient(ClientId, Sender<String>),
-    /// Memory of the client's pinned window was registered. A fault says that it could not be; the
+    /// What a parked queue of the client waits for was done. A fault says that it could not be; the
     /// client is stopped with it.
-    WindowRegistered(ClientId, Option<Fault>),
+    Unpark(ClientId, Option<Fault>),
     /// A chain was made. `None` if it could not be made.
     ChainBuilt(PendingChain, Option<Chain>),
     /// The text that a fetch for this stream has brought.

@@ -8,7 +8,7 @@ use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
 use super::queue::QueueState;
 use super::streams::Streams;
-use crate::context::{ContextClient, Partition, PartitionId};
+use crate::context::{ClientModule, ContextClient, Partition, PartitionId};
 use crate::counters::Counters;
 use crate::driver::{CardAddress, Driver, Stream};
 use crate::fault::{Call, CudaError};
@@ -34,14 +34,30 @@ pub(crate) enum Served {
     /// A piece of work is invalid. It is still in the queue, and the client must be stopped with
     /// this fault.
     Fault(Fault),
-    /// The queue is parked. These bytes of the client's pinned window must be registered.
+    /// The queue is parked until a helper has done this.
     Parked {
-        /// The client whose window it is.
+        /// The client whose queue it is.
         client: Arc<ContextClient>,
+        /// What the queue waits for.
+        awaits: Awaited,
+    },
+}
+
+/// What a parked queue waits for.
+pub(crate) enum Awaited {
+    /// These bytes of the client's pinned window are registered.
+    Window {
         /// The address of the first byte.
         address: CardAddress,
         /// The number of bytes.
         bytes: u64,
+    },
+    /// The code of a kernel is loaded.
+    Kernel {
+        /// Its module.
+        module: Arc<ClientModule>,
+        /// Its index in the module.
+        function: u32,
     },
 }
 
@@ -173,7 +189,13 @@ impl Issuer {
                 Err(Refusal::Unregistered { address, bytes }) => {
                     queue.work.push_front((token, work));
                     queue.state = QueueState::Parked;
-                    served = Served::Parked { client, address, bytes };
+                    served = Served::Parked { client, awaits: Awaited::Window { address, bytes } };
+                    break;
+                }
+                Err(Refusal::NotLoaded { module, function }) => {
+                    queue.work.push_front((token, work));
+                    queue.state = QueueState::Parked;
+                    served = Served::Parked { client, awaits: Awaited::Kernel { module, function } };
                     break;
                 }
                 Err(Refusal::Fault(fault)) => {
@@ -278,7 +300,7 @@ impl Issuer {
         let kernel = planned.kernel();
         tracker.estimates.note_launch(kernel, client);
         self.counters.kernels.fetch_add(1, Ordering::Relaxed);
-        self.driver.launch(kernel.handle, &planned.shape, &planned.parameters, stream).map_err(|error| {
+        self.driver.launch(planned.code.handle, &planned.shape, &planned.parameters, stream).map_err(|error| {
             self.failed_kernel = Some(kernel.name.clone());
             // The driver's error for a launch that needs more than its function's attributes allow
             // is "invalid value".

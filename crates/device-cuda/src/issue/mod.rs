@@ -24,6 +24,6 @@ mod streams;
 
 pub(crate) use chain::Chain;
 pub(crate) use chains::{ChainOrder, PendingChain};
-pub(crate) use issuer::{Issuer, Served};
+pub(crate) use issuer::{Awaited, Issuer, Served};
 pub(crate) use queue::StreamQueue;
 pub(crate) use streams::Streams;

@@ -3,7 +3,7 @@
 
 use super::constants::forward;
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
-use crate::context::{ClientModule, ContextClient, Kernel};
+use crate::context::{ClientModule, ContextClient, Kernel, KernelCode};
 use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
 use cumux_device::{CopyExtent, Fault, Launch, Parameters, Rows, Work};
 use cumux_ranges::Access;
@@ -23,6 +23,8 @@ pub(crate) struct PlannedKernel {
     pub module: Arc<ClientModule>,
     /// The index of the kernel in its module.
     pub function: usize,
+    /// Where its code is.
+    pub code: KernelCode,
     /// The grid, the blocks, and so on.
     pub shape: LaunchShape,
     /// The packed parameter block.
@@ -37,7 +39,7 @@ impl PlannedKernel {
 
     /// The kernel as a node of a chain.
     pub(crate) fn graph_kernel(&self) -> GraphKernel<'_> {
-        GraphKernel { function: self.kernel().handle, shape: self.shape, parameters: &self.parameters }
+        GraphKernel { function: self.code.handle, shape: self.shape, parameters: &self.parameters }
     }
 
     /// Moves the parameters back into the work from which this was planned.
@@ -94,6 +96,13 @@ pub(crate) enum Refusal {
         /// The number of bytes.
         bytes: u64,
     },
+    /// The code of this kernel must be loaded first.
+    NotLoaded {
+        /// Its module.
+        module: Arc<ClientModule>,
+        /// Its index in the module.
+        function: u32,
+    },
 }
 
 fn fault(result: u32, text: String) -> Refusal {
@@ -138,13 +147,16 @@ fn plan_launch(client: &ContextClient, limits: &LaunchLimits, launch: &mut Launc
     // The driver checks the rest against the kernel's machine code.
     let fits = limits.check_dimensions(launch.grid, launch.block).and_then(|_| limits.check_shared(info.static_shared, launch.shared, None));
     fits.map_err(|why| fault(result::LAUNCH_OUT_OF_RESOURCES, format!("{}: {why}", kernel.name)))?;
+    let Some(code) = kernel.code() else {
+        return Err(Refusal::NotLoaded { module, function: launch.function });
+    };
     if let Some((address, bytes)) = find_unregistered_pointer(client, &launch.parameters) {
         return Err(Refusal::Unregistered { address, bytes });
     }
     let mut parameters = std::mem::take(&mut launch.parameters);
     parameters.resize(kernel.parameter_bytes as usize, 0);
     let shape = LaunchShape { grid: launch.grid, block: launch.block, cluster: launch.cluster, shared: launch.shared, cooperative: launch.cooperative };
-    Ok(PlannedKernel { function: index, shape, parameters, module })
+    Ok(PlannedKernel { function: index, code, shape, parameters, module })
 }
 
 /// Finds the first word of a parameter block that points to memory of the client's window that is

@@ -6,7 +6,7 @@
 //!                     ▲  │
 //!                     │  ├─ the quantum is used up ───────────▶ Ready
 //!                     │  ├─ next is a long kernel, held back ─▶ HeldBack ─┐ long kernels may begin
-//!                     │  ├─ memory must be registered ────────▶ Parked ───┤ it is registered
+//!                     │  ├─ memory or code is not there yet ──▶ Parked ───┤ it is there now
 //!                     │  ├─ another client prints ────────────▶ Silent ───┤ it is its turn
 //!                     │  └─ the client's share has changed ───▶ Moving ───┤ nothing is in flight,
 //!                     └───────────────────────────────────────────────────┘ or new work comes
@@ -31,7 +31,8 @@ pub(crate) enum QueueState {
     /// It waits to be served. Its next work is a long kernel, which may not begin while a thread
     /// waits for a quiet card.
     HeldBack,
-    /// It waits until memory of the client's pinned window is registered.
+    /// It waits until memory of the client's pinned window is registered, or the code of a kernel is
+    /// loaded.
     Parked,
     /// It waits for the client's turn to print ([`crate::track::Printing`]).
     Silent,

@@ -75,7 +75,7 @@ impl Streams {
         }
     }
 
-    /// Memory of the client's pinned window was registered: makes its parked queues ready.
+    /// What the client's parked queues wait for was done: makes them ready.
     pub(crate) fn unpark(&mut self, client: ClientId) {
         let Streams { queues, ready, .. } = self;
         for (id, queue) in queues.iter_mut().filter(|(_, queue)| queue.state == QueueState::Parked && queue.stream.client.id == client) {

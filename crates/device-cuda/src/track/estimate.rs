@@ -55,8 +55,8 @@ impl Estimates {
             expected_ns: UNKNOWN_KERNEL_NS,
             kernel: KnownKernel {
                 name: kernel.name.clone(),
-                handle: kernel.handle.number(),
-                module: kernel.module.number(),
+                handle: kernel.code().map_or(0, |code| code.handle.number()),
+                module: kernel.code().map_or(0, |code| code.module.number()),
                 asserts: kernel.asserts,
                 launchers: Launchers::One(client),
             },

@@ -8,7 +8,7 @@ mod partitions;
 mod queues;
 mod takeover;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -38,6 +38,8 @@ pub struct SoftwareGpu {
 struct Preloaded {
     last: u64,
     programs: BTreeMap<u64, (ImageHash, Arc<Program>)>,
+    /// The kernels of them whose code would be on a card by now.
+    kernels: BTreeMap<u64, BTreeSet<u32>>,
 }
 
 impl Preloaded {

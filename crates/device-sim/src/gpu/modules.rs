@@ -16,7 +16,7 @@ impl Modules for SoftwareGpu {
         self.card.wait_for_quiet(client)?;
         let (loaded, info) = modules::load(&self.card.limits, &self.card.maps, image.bytes, place)?;
         self.add_module(client, module, loaded)?;
-        Ok(info)
+        Ok(self.as_a_card_says(info))
     }
 
     /// A program that was compiled in advance serves any client; only its variables are the
@@ -27,7 +27,7 @@ impl Modules for SoftwareGpu {
         let Some(program) = program.filter(|_| place.is_restoring()) else { return Ok(None) };
         let (loaded, info) = modules::place_program(&self.card.limits, &self.card.maps, program, place)?;
         self.add_module(client, module, loaded)?;
-        Ok(Some(info))
+        Ok(Some(self.as_a_card_says(info)))
     }
 
     fn preload_module(&self, hash: ImageHash, read: &mut ReadImage<'_>, _place: &mut dyn GlobalsAllocator) -> Result<Option<PreloadedModule>, DeviceError> {
@@ -44,8 +44,21 @@ impl Modules for SoftwareGpu {
         Ok(Some(PreloadedModule(number)))
     }
 
+    fn preload_kernels(&self, module: PreloadedModule, functions: &[u32]) -> Result<(), DeviceError> {
+        let mut preloaded = self.preloaded.lock();
+        let Some((_, program)) = preloaded.programs.get(&module.0) else { return Ok(()) };
+        if let Some(unknown) = functions.iter().find(|function| **function as usize >= program.kernels.len()) {
+            return Err(DeviceError::Invalid(format!("the module has no function {unknown}")));
+        }
+        preloaded.kernels.entry(module.0).or_default().extend(functions);
+        Ok(())
+    }
+
     fn drop_preloaded(&self, module: PreloadedModule) {
-        let gone = self.preloaded.lock().programs.remove(&module.0);
+        let mut preloaded = self.preloaded.lock();
+        preloaded.kernels.remove(&module.0);
+        let gone = preloaded.programs.remove(&module.0);
+        drop(preloaded);
         drop(gone);
     }
 
@@ -79,6 +92,12 @@ impl Modules for SoftwareGpu {
 }
 
 impl SoftwareGpu {
+    /// What clients are told of a module. A device that breaks as a card does also says of kernels
+    /// what a card says, so that everything that follows from it runs without a card, too.
+    fn as_a_card_says(&self, info: ModuleInfo) -> ModuleInfo {
+        ModuleInfo { on_demand: !self.card.facts.capabilities.contains_faults, ..info }
+    }
+
     fn add_module(&self, client: ClientId, module: ModuleId, loaded: LoadedModule) -> Result<(), DeviceError> {
         let mut scheduler = self.card.scheduler.lock();
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;

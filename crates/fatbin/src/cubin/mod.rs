@@ -13,6 +13,7 @@
 //! - Images are hostile: nothing panics, and every place is checked before it is used.
 //! - The time is linear in the image's relocations and symbols, and nothing is copied.
 
+mod divide;
 mod relocation;
 mod survey;
 mod tables;
@@ -21,6 +22,7 @@ use relocation::Field;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+pub use divide::{Division, Undivided};
 pub use survey::is_literal;
 
 /// Why variables of an image cannot be placed, as a part of a sentence.

@@ -1,11 +1,11 @@
 //! The tables of an ELF file, checked where they are read.
 
 use super::Obstacle;
-use crate::elf::{CLASS_64, Header, LITTLE_ENDIAN, MACHINE_CUDA, Section};
+use crate::elf::{CLASS_64, Header, LITTLE_ENDIAN, MACHINE_CUDA, Section, Segment};
 use std::mem::offset_of;
 use std::ops::Range;
 use zerocopy::little_endian::{I64, U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `ET_EXEC`.
 const EXECUTABLE: u16 = 2;
@@ -25,7 +25,7 @@ pub(super) const FUNCTION: u8 = 2;
 pub(super) const RESERVED: u16 = 0xff00;
 
 /// `Elf64_Sym`.
-#[derive(FromBytes, KnownLayout, Immutable, Clone, Copy)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
 #[repr(C)]
 pub(super) struct Symbol {
     name: U32,
@@ -52,6 +52,18 @@ impl Symbol {
 
     pub(super) fn bytes(&self) -> u64 {
         self.size.get()
+    }
+
+    /// Gives it another place for its name, and its section another number.
+    pub(super) fn relocate(&mut self, name: u32, section: u16) {
+        self.name = U32::new(name);
+        self.section = U16::new(section);
+    }
+
+    /// Gives it another place in its section, and another size.
+    pub(super) fn resize(&mut self, value: u64, size: u64) {
+        self.value = U64::new(value);
+        self.size = U64::new(size);
     }
 }
 
@@ -81,6 +93,7 @@ pub(super) struct Relocation {
 pub(super) struct Elf<'a> {
     image: &'a [u8],
     sections: Vec<Section>,
+    names_index: usize,
     names: Option<Range<usize>>,
 }
 
@@ -120,9 +133,27 @@ impl<'a> Elf<'a> {
         }
         let table = at.checked_add(size * count).and_then(|end| image.get(at..end)).ok_or_else(|| damaged("the section table", at))?;
         let sections = table.chunks_exact(size).filter_map(|bytes| Section::read_from_prefix(bytes).ok().map(|(section, _)| section)).collect();
-        let mut elf = Elf { image, sections, names: None };
-        elf.names = elf.sections.get(usize::from(header.names_section.get())).map(|names| elf.bytes(names)).transpose()?;
+        let mut elf = Elf { image, sections, names_index: usize::from(header.names_section.get()), names: None };
+        elf.names = elf.sections.get(elf.names_index).map(|names| elf.bytes(names)).transpose()?;
         Ok(elf)
+    }
+
+    /// The index of the section with the names of sections. There need not be one.
+    pub(super) fn names_index(&self) -> usize {
+        self.names_index
+    }
+
+    /// What the loader of the file is to put into memory.
+    pub(super) fn segments(&self) -> Result<Vec<Segment>, Obstacle> {
+        let (header, _) = Header::read_from_prefix(self.image).map_err(|_| damaged("the header", 0))?;
+        let (at, size) = (usize::try_from(header.segments_at.get()).unwrap_or(usize::MAX), usize::from(header.segment_size.get()));
+        let count = usize::from(header.segment_count.get());
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let table = at.checked_add(size * count).and_then(|end| self.image.get(at..end)).filter(|_| size >= size_of::<Segment>());
+        let table = table.ok_or_else(|| damaged("the segment table", at))?;
+        Ok(table.chunks_exact(size).filter_map(|bytes| Segment::read_from_prefix(bytes).ok().map(|(segment, _)| segment)).collect())
     }
 
     pub(super) fn sections(&self) -> &[Section] {

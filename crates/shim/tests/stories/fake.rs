@@ -234,7 +234,7 @@ impl Fake {
             self.next = variable + 64;
             let functions = vec![function("add", &[8, 8, 8, 4]), function("gate", &[8]), function("fault", &[])];
             let globals = vec![GlobalInfo { name: "counter".into(), address: variable, bytes: 64, constant: false, managed: false }];
-            (0, ModuleInfo { functions, globals }.encode())
+            (0, ModuleInfo { functions, globals, on_demand: false }.encode())
         };
         if out.len() as u64 > room {
             return self.answer(record, 1, [0, out.len() as u64]);
