@@ -193,8 +193,8 @@ pub(crate) struct Daemon {
 
 /// When executors were lost lately: how many stand by depends on it.
 ///
-/// A new standby takes a second or two until it can take over. Where the next fault comes sooner,
-/// one more of them is wanted for each that came within [`Losses::WINDOW`].
+/// A new standby takes a second or two until it can take over, and a fault seldom comes alone. So
+/// for a while after a loss one more stands by than were lost within [`Losses::WINDOW`].
 #[derive(Debug, Default)]
 pub(crate) struct Losses(VecDeque<Instant>);
 
@@ -215,7 +215,7 @@ impl Losses {
             self.0.pop_front();
         }
         let within = |first: &Instant| self.0.iter().filter(|at| *at >= first && **at < *first + Self::WINDOW).count();
-        self.0.iter().map(within).max().unwrap_or(0).clamp(1, most.max(1))
+        self.0.iter().map(within).max().map_or(1, |losses| losses + 1).clamp(1, most.max(1))
     }
 
     /// When fewer may be wanted.

@@ -16,6 +16,8 @@ impl Memory for Card {
     }
 
     fn create_extent(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        // The driver makes memory beside a broken context, too.
+        self.require_context()?;
         self.check_loss(self.extents.create(bytes))
     }
 
