@@ -12,8 +12,9 @@ use cumux_device::conformance::{Actor, Args, Loaded, Opener, Setup};
 use cumux_device::{Begun, Channel, ClientId, Device, DeviceError, Fault, Image, InDoubt, Outcome, Sink, StreamId, Work};
 use cumux_device_sim::{FaultTiming, Memory, Settings, open_with};
 use cumux_wire::result;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use proptest::prelude::*;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Where nothing is.
 const NOWHERE: u64 = 0xdead_0000;
@@ -73,11 +74,15 @@ struct Held {
     stop: u64,
 }
 
-/// Launches it, and waits until it runs.
+/// Loads it, launches it, and waits until it runs.
 fn hold(client: &Actor<'_>, stream: StreamId) -> Held {
-    let module = client.load(HELD.as_bytes(), &mut NoVariables).expect("loads");
+    launch_held(client, stream, &client.load(HELD.as_bytes(), &mut NoVariables).expect("loads"))
+}
+
+/// Launches it, and waits until it runs.
+fn launch_held(client: &Actor<'_>, stream: StreamId, module: &Loaded) -> Held {
     let (started, stop) = (client.allocate(4), client.allocate(4));
-    let token = client.launch(stream, &module, "hold", 1, 32, Args::new().u64(started).u64(stop));
+    let token = client.launch(stream, module, "hold", 1, 32, Args::new().u64(started).u64(stop));
     client.wait_for_change(started, 0);
     Held { token, stop }
 }
@@ -291,14 +296,26 @@ fn stopping_a_client_tells_it_and_does_not_stop_its_kernel() {
     assert_eq!(client.read(p, 64), vec![0; 64]);
 }
 
+/// Passes when kernels that run have become long ones. Where others have the processors, they
+/// become so later: only time with a processor counts.
+fn grow_old() {
+    let processors = || {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+    };
+    let (clock, computed, age) = (std::time::Instant::now(), processors(), Duration::from_millis(20));
+    while clock.elapsed() < age || processors() < computed + age {
+        std::hint::spin_loop();
+    }
+}
+
 #[test]
 fn a_module_waits_for_a_quiet_card() {
     let setup = Setup::new(open);
     let (busy, loader) = (setup.client(1), setup.client(2));
     let ended = Mutex::new(false);
     let held = hold(&busy, busy.stream());
-    // Long enough to be a long kernel.
-    std::thread::sleep(Duration::from_millis(20));
+    grow_old();
     std::thread::scope(|scope| {
         let loading = scope.spawn(|| {
             let begun = std::time::Instant::now();
@@ -314,9 +331,85 @@ fn a_module_waits_for_a_quiet_card() {
     busy.done(held.token);
     // A kernel that does not end delays it, and does not prevent it.
     let held = hold(&busy, busy.stream());
-    std::thread::sleep(Duration::from_millis(20));
+    grow_old();
     loader.kernels();
     busy.write(held.stop, &[1]);
+    busy.done(held.token);
+}
+
+/// A sink whose clients can go on in another process. It answers when the test says so.
+struct Leaving {
+    recorder: Arc<dyn Sink>,
+}
+
+/// What a [`Leaving`] and its test say to each other.
+#[derive(Debug, PartialEq)]
+enum Stage {
+    Quiet,
+    Asked(BTreeSet<ClientId>),
+    Answered,
+    LetGo(BTreeSet<ClientId>, Begun),
+}
+
+static STAGE: Mutex<Stage> = Mutex::new(Stage::Quiet);
+static NEXT_STAGE: Condvar = Condvar::new();
+
+impl Stage {
+    fn enter(stage: Stage) {
+        *STAGE.lock() = stage;
+        NEXT_STAGE.notify_all();
+    }
+
+    /// Waits for one of some stages, and takes it.
+    fn wait_for(is_it: fn(&Stage) -> bool) -> Stage {
+        let mut stage = STAGE.lock();
+        let waited = NEXT_STAGE.wait_while_for(&mut stage, |stage| !is_it(stage), Duration::from_secs(120));
+        assert!(!waited.timed_out(), "still {stage:?}");
+        std::mem::replace(&mut *stage, Stage::Quiet)
+    }
+}
+
+impl Sink for Leaving {
+    fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome) {
+        self.recorder.retired(client, stream, token, outcome);
+    }
+    fn text(&self, _: ClientId, _: Channel, _: &[u8]) {}
+    fn occupied(&self, by: &BTreeSet<ClientId>) -> bool {
+        Stage::enter(Stage::Asked(by.clone()));
+        Stage::wait_for(|stage| *stage == Stage::Answered);
+        true
+    }
+    fn let_go(&self, staying: &BTreeSet<ClientId>, begun: Begun) {
+        Stage::enter(Stage::LetGo(staying.clone(), begun));
+    }
+}
+
+#[test]
+fn who_goes_on_elsewhere_leaves_in_doubt_what_was_begun_and_does_not_end() {
+    let setup = Setup::new(|recorder| {
+        // Who is closed with work that was not begun is not waited for.
+        let timing = FaultTiming { long_kernel: Duration::from_millis(20), wait: Duration::from_millis(100), drain: Duration::ZERO, ..soon() };
+        open_timed(Arc::new(Leaving { recorder }), 3, timing)
+    });
+    let (busy, leaving, loader) = (setup.client(1), setup.client(2), setup.client(3));
+    let module = leaving.load(HELD.as_bytes(), &mut NoVariables).expect("loads");
+    let held = hold(&busy, busy.stream());
+    grow_old();
+    std::thread::scope(|scope| {
+        let loading = scope.spawn(|| loader.load(HELD.as_bytes(), &mut NoVariables));
+        let occupiers = BTreeSet::from([1]);
+        assert_eq!(Stage::wait_for(|stage| matches!(stage, Stage::Asked(_))), Stage::Asked(occupiers.clone()));
+        // So late that it is no long kernel.
+        let stream = leaving.stream();
+        let late = launch_held(&leaving, stream, &module);
+        leaving.submit(stream, Work::Nop);
+        Stage::enter(Stage::Answered);
+        let in_doubt = InDoubt { client: 2, stream, token: late.token };
+        assert_eq!(Stage::wait_for(|stage| matches!(stage, Stage::LetGo(..))), Stage::LetGo(occupiers, Begun::Only(vec![in_doubt])));
+        assert!(matches!(loading.join().expect("returns"), Err(DeviceError::LetGo(_))));
+        leaving.write(late.stop, &[1]);
+        busy.write(held.stop, &[1]);
+    });
     busy.done(held.token);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cumux_device::conformance::{Actor, Args, Loaded, Setup};
-use cumux_device::{ClientSpec, Device, Launch, Sink, StreamId};
+use cumux_device::{ClientSpec, Device, Launch, Sink, StreamId, Work};
 use cumux_device_sim::{FaultTiming, Memory, Settings, open, open_with};
 use cumux_wire::result;
 
@@ -120,6 +120,21 @@ fn more_kernels_in_flight_than_the_marks_have_slots() {
         client.done(token);
     }
     assert_eq!(client.read(p, 89), vec![1; 89]);
+}
+
+#[test]
+fn who_is_closed_takes_its_own_streams_and_no_others() {
+    let setup = Setup::new(watched_not);
+    let (first, last) = (setup.client(1), setup.client(3));
+    let (of_first, of_last) = (first.stream(), last.stream());
+    let gone = setup.client(2);
+    let of_gone = gone.stream();
+    gone.done(gone.submit(of_gone, Work::Nop));
+    drop(gone);
+    for (client, stream) in [(&first, of_first), (&last, of_last)] {
+        client.done(client.submit(stream, Work::Nop));
+    }
+    assert!(setup.device.submit(of_gone, 1, Work::Nop).is_err(), "nobody has it any more");
 }
 
 /// Even blocks write vectors whose parts agree, odd blocks read them and count those that do not.

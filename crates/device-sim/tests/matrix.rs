@@ -234,6 +234,116 @@ fn products_have_the_layouts_of_the_manual() {
     }
 }
 
+/// Where a matrix lies: by rows or by columns, each of which begins `stride` elements after the
+/// one before.
+#[derive(Clone, Copy)]
+struct Layout {
+    by_column: bool,
+    stride: u32,
+}
+
+impl Layout {
+    fn name(self) -> &'static str {
+        if self.by_column { "col" } else { "row" }
+    }
+
+    /// The first bit of an element.
+    fn bit_of(self, kind: Kind, (row, column): (u32, u32)) -> usize {
+        let (outer, inner) = if self.by_column { (column, row) } else { (row, column) };
+        ((outer * self.stride + inner) * kind.bits) as usize
+    }
+
+    /// The bytes of a matrix whose elements are `value`; ones are between its rows.
+    fn bytes(self, kind: Kind, (rows, columns): (u32, u32), value: impl Fn(u32, u32) -> u64) -> Vec<u8> {
+        let outer = if self.by_column { columns } else { rows };
+        let mut bytes = vec![0xff; (outer * self.stride * kind.bits).div_ceil(8) as usize];
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            let (at, bits) = (self.bit_of(kind, (row, column)), value(row, column));
+            for n in 0..kind.bits as usize {
+                let (byte, bit) = ((at + n) / 8, (at + n) % 8);
+                bytes[byte] = bytes[byte] & !(1 << bit) | ((bits >> n & 1) as u8) << bit;
+            }
+        }
+        bytes
+    }
+}
+
+/// Loads three matrices by `wmma.load`, multiplies them and stores the result by `wmma.store`.
+/// Nothing here knows how fragments lie in registers: PTX leaves it open.
+fn check_through_memory(shape: (u32, u32, u32), [d, a, b, c]: [Kind; 4], registers: [u32; 4], by_column: [bool; 4], product: fn(f64, f64) -> f64) {
+    let (m, n, k) = shape;
+    let sizes = [(m, n), (m, k), (k, n), (m, n)];
+    let kinds = [d, a, b, c];
+    // Rows of 16 bytes more than there are elements.
+    let layouts: [Layout; 4] = std::array::from_fn(|at| {
+        let (rows, columns) = sizes[at];
+        Layout { by_column: by_column[at], stride: if by_column[at] { rows } else { columns } + 128 / kinds[at].bits }
+    });
+    let seed = [0, 1, 100_000, 200_000];
+    let at = |of: usize, (row, column): (u32, u32)| number(kinds[of], u64::from(seed[of] + row * sizes[of].1 + column));
+    let shape_name = format!("m{m}n{n}k{k}");
+    let mut text = String::from(
+        ".version 8.7\n.target sm_90\n.address_size 64\n.visible .entry multiply(.param .u64 pd, .param .u64 pa, .param .u64 pb, .param .u64 pc)\n{\n",
+    );
+    let list = |of: usize| (0..registers[of]).map(|n| format!("%{}{n}", ["d", "a", "b", "c"][of])).collect::<Vec<_>>().join(", ");
+    for (of, letter) in ["d", "a", "b", "c"].into_iter().enumerate() {
+        let bits = if kinds[of].bits == 64 { 64 } else { 32 };
+        writeln!(text, ".reg .b{bits} %{letter}<{}>;\n.reg .b64 %at{letter};\nld.param.u64 %at{letter}, [p{letter}];", registers[of]).expect("text");
+    }
+    for (of, letter) in [(1, "a"), (2, "b"), (3, "c")] {
+        let Layout { stride, .. } = layouts[of];
+        let (layout, kind) = (layouts[of].name(), kinds[of].name);
+        writeln!(text, "wmma.load.{letter}.sync.aligned.{layout}.{shape_name}.global.{kind} {{{}}}, [%at{letter}], {stride};", list(of)).expect("text");
+    }
+    let types = if a == F16 { format!("{}.{}", d.name, c.name) } else { format!("{}.{}.{}.{}", d.name, a.name, b.name, c.name) };
+    let bits = if a == B1 { ".xor.popc" } else { "" };
+    let mnemonic = format!("wmma.mma{bits}.sync.aligned.{}.{}.{shape_name}.{types}", layouts[1].name(), layouts[2].name());
+    writeln!(text, "{mnemonic} {{{}}}, {{{}}}, {{{}}}, {{{}}};", list(0), list(1), list(2), list(3)).expect("text");
+    let Layout { stride, .. } = layouts[0];
+    writeln!(text, "wmma.store.d.sync.aligned.{}.{shape_name}.global.{} [%atd], {{{}}}, {stride};\nret;\n}}", layouts[0].name(), d.name, list(0))
+        .expect("text");
+
+    let mut loaded = Loaded::new(&text).unwrap_or_else(|error| panic!("{mnemonic}: {error}\n{text}"));
+    assert_eq!(loaded.linked.program().kernels[0].refused, None, "{mnemonic}");
+    let matrix = |of: usize| layouts[of].bytes(kinds[of], sizes[of], |row, column| at(of, (row, column)).1);
+    let untouched = layouts[0].bytes(d, sizes[0], |_, _| u64::MAX);
+    let addresses =
+        [loaded.memory.allocate(&untouched), loaded.memory.allocate(&matrix(1)), loaded.memory.allocate(&matrix(2)), loaded.memory.allocate(&matrix(3))];
+    let parameters = addresses.map(u64::to_le_bytes).concat();
+    loaded.run("multiply", [1; 3], [32, 1, 1], 0, parameters).unwrap_or_else(|fault| panic!("{mnemonic}: {fault}"));
+    let expected = layouts[0]
+        .bytes(d, sizes[0], |row, column| result_bits(d, (0..k).fold(at(3, (row, column)).0, |sum, x| sum + product(at(1, (row, x)).0, at(2, (x, column)).0))));
+    assert_eq!(loaded.memory.read(addresses[0]), expected, "{mnemonic}, of {by_column:?}");
+}
+
+#[test]
+fn matrices_go_through_memory_in_all_layouts() {
+    let times: fn(f64, f64) -> f64 = |a, b| a * b;
+    for n in 0..16 {
+        let by_column = [n & 1 != 0, n & 2 != 0, n & 4 != 0, n & 8 != 0];
+        for shape in [(16, 16, 16), (32, 8, 16), (8, 32, 16)] {
+            for (d, c) in [(F16, F16), (F16, F32), (F32, F16), (F32, F32)] {
+                let count = |kind: Kind| kind.bits / 4;
+                check_through_memory(shape, [d, F16, F16, c], [count(d), 8, 8, count(c)], by_column, times);
+            }
+            let (of_a, of_b) = (shape.0 / 4, shape.1 / 4);
+            check_through_memory(shape, [F32, BF16, BF16, F32], [8, of_a, of_b, 8], by_column, times);
+            for kind in [S8, U8] {
+                check_through_memory(shape, [S32, kind, kind, S32], [8, of_a / 2, of_b / 2, 8], by_column, times);
+            }
+        }
+        check_through_memory((16, 16, 8), [F32, TF32, TF32, F32], [8, 4, 4, 8], by_column, times);
+        check_through_memory((8, 8, 4), [F64, F64, F64, F64], [2, 1, 1, 2], by_column, times);
+        // Parts of bytes: A by rows and B by columns.
+        if !by_column[1] && by_column[2] {
+            for kind in [S4, U4] {
+                check_through_memory((8, 8, 32), [S32, kind, kind, S32], [2, 1, 1, 2], by_column, times);
+            }
+            check_through_memory((8, 8, 128), [S32, B1, B1, S32], [2, 1, 1, 2], by_column, |a, b| if a == b { 0.0 } else { 1.0 });
+        }
+    }
+}
+
 /// `.satfinite` keeps sums of integers inside 32 bits; without it they wrap.
 #[test]
 fn sums_of_integers_wrap_or_saturate() {
@@ -286,6 +396,15 @@ fn other_products_are_refused() {
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32",
         "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
         "mma.sync.aligned.m8n8k4.row.col.rz.f64.f64.f64.f64",
+        // Shapes that PTX has of other elements, or of the other instruction.
+        "mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+        "mma.sync.aligned.m8n8k32.row.col.s32.s8.s8.s32",
+        "mma.sync.aligned.m8n8k16.row.col.s32.s4.s4.s32",
+        "mma.sync.aligned.m8n8k32.row.col.s32.b1.b1.s32.xor.popc",
+        "mma.sync.aligned.m16n8k64.row.col.s32.b1.b1.s32.xor.popc",
+        "wmma.mma.xor.popc.sync.aligned.row.col.m16n8k128.s32.b1.b1.s32",
+        "wmma.mma.sync.aligned.row.col.m16n8k16.f64.f64.f64.f64",
+        "wmma.mma.sync.aligned.row.col.m16n8k32.s32.s4.s4.s32",
     ] {
         let text = format!(
             ".version 8.7\n.target sm_90\n.address_size 64\n.visible .entry multiply()\n{{\n\t.reg .b32 %r<9>;\n\t{mnemonic} {{%r0, %r1, %r2, %r3}}, {{%r0, %r1, %r2, %r3}}, {{%r0, %r1}}, {{%r0, %r1, %r2, %r3}};\n\tret;\n}}\n"

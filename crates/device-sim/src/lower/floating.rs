@@ -112,8 +112,8 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 /// is a single, exactly.
 fn lower_mixed(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, narrow: T) -> Lowered {
     let widen = match narrow {
-        T::F16 => || alu::op1::<Resize<H, f32, RN, false, false>>(),
-        T::Bf16 => || alu::op1::<Resize<B, f32, RN, false, false>>(),
+        T::F16 => || alu::op1::<Resize<H, f32, RN>>(),
+        T::Bf16 => || alu::op1::<Resize<B, f32, RN>>(),
         _ => return Err(Trouble::Refused),
     };
     let halves = match i.opcode {

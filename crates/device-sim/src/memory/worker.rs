@@ -358,3 +358,27 @@ fn log_lanes(log: &mut UndoLog, addresses: &[u64; 32], mut mask: u32, to: *mut u
     save(log, line, bits);
     log.order_before_store();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_touches_the_same_places_all_the_time_waits() {
+        let memory = Arc::new(ClientMemory::default());
+        memory.table.write().allow(AllowedRange { start: 0x1000, end: 0x2000, writable: true, shift: 0 }).unwrap();
+        let mut worker = WorkerMemory::new(Bounds::Exact);
+        let mut slice = |traced, addresses: &[u64]| {
+            worker.begin_slice(&memory, traced);
+            for address in addresses {
+                worker.access(*address, 4, Access::Load).unwrap();
+            }
+            worker.looks_like_waiting()
+        };
+        // A flag; a flag and a counter; too little to tell.
+        assert!(slice(true, &[0x1000; 50]) && slice(true, &[0x1000, 0x1040, 0x1000, 0x1040, 0x1000]) && !slice(true, &[0x1000; 2]));
+        // Work goes on to other places, and what came before it does not count.
+        assert!(!slice(true, &[0x1000, 0x1004, 0x1008, 0x100c, 0x1010]));
+        assert!(slice(true, &[0x1010; 9]) && !slice(false, &[0x1010; 9]), "of independent blocks nobody asks");
+    }
+}

@@ -101,4 +101,22 @@ mod tests {
             assert_eq!(comparison.holds(f64::NAN, 1.0), unordered, "{comparison:?}");
         }
     }
+
+    #[test]
+    fn comparisons_hold_as_their_names_say() {
+        for comparison in ALL {
+            // With a greater, an equal and a lesser number.
+            let expected = match comparison {
+                C::Equal | C::EqualUnordered => [false, true, false],
+                C::NotEqual | C::NotEqualUnordered => [true, false, true],
+                C::Less | C::LessUnordered => [true, false, false],
+                C::LessOrEqual | C::LessOrEqualUnordered => [true, true, false],
+                C::Greater | C::GreaterUnordered => [false, false, true],
+                C::GreaterOrEqual | C::GreaterOrEqualUnordered => [false, true, true],
+                C::Numbers => [true; 3],
+                C::Nan => [false; 3],
+            };
+            assert_eq!([1.0, 0.0, -1.0].map(|other| comparison.holds(0.0, other)), expected, "{comparison:?}");
+        }
+    }
 }

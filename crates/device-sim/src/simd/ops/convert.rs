@@ -46,8 +46,6 @@ pub trait Real: RegisterType {
     fn wide(self) -> f64;
     /// Rounds a double in a rounding mode.
     fn rounded<const MODE: u8>(x: f64) -> Self;
-    /// Subnormal singles become zero; other types stay as they are.
-    fn flushed(self) -> Self;
 }
 
 impl Real for f32 {
@@ -61,10 +59,6 @@ impl Real for f32 {
         let x = to_f32::<MODE>(x);
         if x.is_nan() { f32::from_bits(NAN32) } else { x }
     }
-    #[inline(always)]
-    fn flushed(self) -> f32 {
-        flush(self)
-    }
 }
 
 impl Real for f64 {
@@ -77,10 +71,6 @@ impl Real for f64 {
     fn rounded<const MODE: u8>(x: f64) -> f64 {
         x
     }
-    #[inline(always)]
-    fn flushed(self) -> f64 {
-        self
-    }
 }
 
 macro_rules! small_real {
@@ -91,8 +81,6 @@ macro_rules! small_real {
             fn wide(self) -> f64 { Small::wide(self) }
             #[inline(always)]
             fn rounded<const MODE: u8>(x: f64) -> Self { <Self as Small>::rounded::<MODE>(x) }
-            #[inline(always)]
-            fn flushed(self) -> Self { self }
         }
     )*};
 }
@@ -109,13 +97,13 @@ impl<S: Whole, D: Whole> Op1 for Cut<S, D> {
     }
 }
 
-pub struct ToInt<S, D, const MODE: u8, const FTZ: bool>(PhantomData<(S, D)>);
-impl<S: Real, D: Whole, const MODE: u8, const FTZ: bool> Op1 for ToInt<S, D, MODE, FTZ> {
+pub struct ToInt<S, D, const MODE: u8>(PhantomData<(S, D)>);
+impl<S: Real, D: Whole, const MODE: u8> Op1 for ToInt<S, D, MODE> {
     type A = S;
     type R = D;
     #[inline(always)]
     fn compute(a: S) -> D {
-        let x = if FTZ { a.flushed() } else { a }.wide();
+        let x = a.wide();
         if (S::DOUBLE || D::BITS == 64) && x.is_nan() {
             return D::cut(1i64.wrapping_shl(D::BITS - 1));
         }
@@ -123,13 +111,13 @@ impl<S: Real, D: Whole, const MODE: u8, const FTZ: bool> Op1 for ToInt<S, D, MOD
     }
 }
 
-pub struct FromInt<S, D, const MODE: u8, const SAT: bool>(PhantomData<(S, D)>);
-impl<S: Whole, D: Real, const MODE: u8, const SAT: bool> Op1 for FromInt<S, D, MODE, SAT> {
+pub struct FromInt<S, D, const MODE: u8>(PhantomData<(S, D)>);
+impl<S: Whole, D: Real, const MODE: u8> Op1 for FromInt<S, D, MODE> {
     type A = S;
     type R = D;
     #[inline(always)]
     fn compute(a: S) -> D {
-        let result = if S::BITS <= 32 {
+        if S::BITS <= 32 {
             D::rounded::<MODE>(a.nearest_f64())
         } else {
             let exact = a.exact();
@@ -140,40 +128,28 @@ impl<S: Whole, D: Real, const MODE: u8, const SAT: bool> Op1 for FromInt<S, D, M
             } else {
                 D::rounded::<MODE>(odd_sum(high, low))
             }
-        };
-        if SAT { saturated(result) } else { result }
+        }
     }
 }
 
-#[inline(always)]
-fn saturated<T: Real>(x: T) -> T {
-    let wide = x.wide();
-    if wide > 0.0 { if wide > 1.0 { T::rounded::<RN>(1.0) } else { x } } else { T::rounded::<RN>(0.0) }
-}
-
-pub struct Resize<S, D, const MODE: u8, const FTZ: bool, const SAT: bool>(PhantomData<(S, D)>);
-impl<S: Real, D: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for Resize<S, D, MODE, FTZ, SAT> {
+pub struct Resize<S, D, const MODE: u8>(PhantomData<(S, D)>);
+impl<S: Real, D: Real, const MODE: u8> Op1 for Resize<S, D, MODE> {
     type A = S;
     type R = D;
     #[inline(always)]
     fn compute(a: S) -> D {
-        let x = if FTZ { a.flushed() } else { a }.wide();
-        let result = D::rounded::<MODE>(x);
-        let result = if FTZ { result.flushed() } else { result };
-        if SAT { saturated(result) } else { result }
+        D::rounded::<MODE>(a.wide())
     }
 }
 
 /// Rounds to an integral value of the same type.
-pub struct Integral<T, const MODE: u8, const FTZ: bool, const SAT: bool>(PhantomData<T>);
-impl<T: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for Integral<T, MODE, FTZ, SAT> {
+pub struct Integral<T, const MODE: u8>(PhantomData<T>);
+impl<T: Real, const MODE: u8> Op1 for Integral<T, MODE> {
     type A = T;
     type R = T;
     #[inline(always)]
     fn compute(a: T) -> T {
-        let x = if FTZ { a.flushed() } else { a };
-        let result = T::rounded::<RN>(integral::<MODE>(x.wide()));
-        if SAT { saturated(result) } else { result }
+        T::rounded::<RN>(integral::<MODE>(a.wide()))
     }
 }
 

@@ -294,8 +294,8 @@ fn sine<const COS: bool>(x: f32) -> f32 {
     let q = r * r;
     let sin = r * (1.0 + q * (-1.0 / 6.0 + q * (1.0 / 120.0 + q * (-1.0 / 5040.0 + q * (1.0 / 362_880.0 - q / 39_916_800.0)))));
     let cos = 1.0 + q * (-0.5 + q * (1.0 / 24.0 + q * (-1.0 / 720.0 + q * (1.0 / 40320.0 - q / 3_628_800.0))));
-    // Beyond 2^62, a double says nothing about the angle.
-    let n = (quarter as i64) + i64::from(COS);
+    // Beyond 2^62, a double says nothing about the angle; of infinity this is the greatest number.
+    let n = (quarter as i64).wrapping_add(i64::from(COS));
     let value = if n & 1 != 0 { cos } else { sin };
     let value = if n & 2 != 0 { -value } else { value };
     if x.is_finite() { (if value.abs() > 1.0 { value.signum() } else { value }) as f32 } else { f32::from_bits(NAN32) }
