@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let _ = find_unbounded(data);
     if let Ok(division) = Division::read(data) {
-        for part in [division.outline(data), division.slice(data, 0)].into_iter().flatten() {
+        for part in [division.outline(data), division.excerpt(data, 0)].into_iter().flatten() {
             assert!(part.len() <= 3 * data.len() + 4096);
             assert!(Division::read(&part).is_ok(), "a part of an image is no image");
         }

@@ -206,5 +206,25 @@ int main() {
     say("memory", same && allocated.dptr == inside && allocated.bytesize == n * sizeof(int));
     CHECK(cudaGraphExecDestroy(memory_exec));
     CHECK(cudaGraphExecDestroy(exec));
+    // A set is captured wherever it goes (cuDNN captures with no workspace, and sets the address afterwards).
+    cudaGraph_t draft;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaMemsetAsync(reinterpret_cast<void *>(0x80), 7, n, stream));
+    CHECK(cudaStreamEndCapture(stream, &draft));
+    cudaGraphNode_t draft_node;
+    size_t drafts = 1;
+    CHECK(cudaGraphGetNodes(draft, &draft_node, &drafts));
+    cudaMemsetParams anywhere_set = {};
+    CHECK(cudaGraphMemsetNodeGetParams(draft_node, &anywhere_set));
+    bool anywhere = drafts == 1 && anywhere_set.dst == reinterpret_cast<void *>(0x80) && anywhere_set.width == n && anywhere_set.value == 7;
+    anywhere_set.dst = b;
+    CHECK(cudaGraphMemsetNodeSetParams(draft_node, &anywhere_set));
+    CHECK(cudaGraphInstantiate(&exec, draft, 0));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaMemcpyAsync(host, b, n, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < n; ++i) anywhere &= reinterpret_cast<unsigned char *>(host)[i] == 7;
+    cudaError_t outside = cudaMemsetAsync(reinterpret_cast<void *>(0x80), 7, n, stream);
+    say("a set without memory", anywhere && outside == cudaErrorInvalidValue);
     return 0;
 }

@@ -147,7 +147,7 @@ fn batches_of_copies_are_copies() {
 #[test]
 fn captured_nodes_tell_what_they_are() {
     let said = Node::start().test_client("captured").start().expect_ok();
-    assert!(said.lines().count() == 16 && said.lines().all(|line| line.ends_with(": right")), "{said}");
+    assert!(said.lines().count() == 17 && said.lines().all(|line| line.ends_with(": right")), "{said}");
 }
 
 /// Also with a new executor in the middle of a loop.

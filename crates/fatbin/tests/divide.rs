@@ -1,4 +1,4 @@
-//! Images that the compiler made, divided into an outline and slices. What the parts must hold is
+//! Images that the compiler made, divided into an outline and excerpts. What the parts must hold is
 //! read with another reader of ELF files.
 
 mod dice;
@@ -99,12 +99,12 @@ fn an_outline_describes_every_kernel_and_has_the_code_of_none() {
 }
 
 #[test]
-fn a_slice_has_one_kernel_as_it_is_in_the_image() {
+fn an_excerpt_has_one_kernel_as_it_is_in_the_image() {
     for image in DIVISIBLE {
         let division = Division::read(image).unwrap();
         for (number, function) in division.functions().iter().enumerate() {
-            let slice = division.slice(image, number).unwrap();
-            let (whole, part) = (parse(image), parse(&slice));
+            let excerpt = division.excerpt(image, number).unwrap();
+            let (whole, part) = (parse(image), parse(&excerpt));
             let (before, after) = (sections(&whole), sections(&part));
             for (name, bytes) in &after {
                 match name.as_str() {
@@ -131,10 +131,10 @@ fn a_slice_has_one_kernel_as_it_is_in_the_image() {
             let stays = |value: &[u8]| value.len() < 6 || !left_out(&old[&(u32::from_le_bytes(*value[2..].first_chunk().unwrap()) as usize)].1);
             let expected: Vec<_> = describing(before[".nv.info"]).into_iter().filter(|(_, value)| stays(value)).collect();
             assert_eq!(describing(after[".nv.info"]), expected);
-            for (old, new) in segments(image).iter().zip(segments(&slice)) {
+            for (old, new) in segments(image).iter().zip(segments(&excerpt)) {
                 assert_eq!(old.iter().filter(|name| after.contains_key(*name)).cloned().collect::<BTreeSet<_>>(), new, "{function}");
             }
-            assert!(division.slice(image, division.functions().len()).is_err());
+            assert!(division.excerpt(image, division.functions().len()).is_err());
         }
     }
 }
@@ -147,7 +147,7 @@ fn what_is_not_known_is_not_divided_and_it_is_said_why() {
     assert_eq!(why(include_bytes!("data/calls.sm_100.cubin")), "nothing is known of its section .nv.capmerc.text.by_table");
     assert_eq!(why(include_bytes!("data/calls.sm_80.cubin")), ".nv.info.by_table has an attribute of which nothing is known (0x35)");
     assert!(matches!(Division::read(b"\x7fELF"), Err(Undivided::Unreadable(_))));
-    // Code that another section has is missing in a slice: a call between sections.
+    // Code that another section has is missing in an excerpt: a call between sections.
     let file = parse(CALLS);
     let graph = file.section_by_name(".nv.callgraph").unwrap();
     let number = |name: &str| file.symbols().find(|symbol| symbol.name() == Ok(name) && !symbol.is_undefined()).unwrap().index().0 as u32;
@@ -180,7 +180,7 @@ fn damaged_images_never_panic_and_give_no_large_parts() {
             let most = 3 * changed.len() + 4096;
             assert!(division.outline(&changed).is_ok_and(|part| part.len() < most) || division.outline(&changed).is_err());
             for function in 0..division.functions().len().min(3) {
-                assert!(division.slice(&changed, function).map_or(0, |part| part.len()) < most);
+                assert!(division.excerpt(&changed, function).map_or(0, |part| part.len()) < most);
             }
             // It is another image's.
             let _ = division.outline(image);

@@ -518,17 +518,18 @@ mod tests {
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);
         let mut losses = Losses::default();
-        let most = 3;
+        let most = 4;
         assert_eq!((losses.count_standbys(begin, most), losses.next_change()), (1, None));
         losses.add(at(0));
+        assert_eq!((losses.count_standbys(at(1), most), losses.count_standbys(at(1), 1)), (2, 1), "a fault seldom comes alone");
         losses.add(at(5_000));
-        assert_eq!(losses.count_standbys(at(5_000), most), 1, "a standby is ready after five seconds");
+        assert_eq!(losses.count_standbys(at(5_000), most), 2, "a standby is ready after five seconds");
         losses.add(at(6_000));
-        assert_eq!(losses.count_standbys(at(6_000), most), 2);
+        assert_eq!(losses.count_standbys(at(6_000), most), 3);
         (0..10).for_each(|count| losses.add(at(6_100 + count)));
-        assert_eq!(losses.count_standbys(at(6_200), most), 3, "each takes memory");
+        assert_eq!(losses.count_standbys(at(6_200), most), 4, "each takes memory");
         assert_eq!(losses.next_change(), Some(at(60_000)));
-        assert_eq!(losses.count_standbys(at(66_000), most), 3);
+        assert_eq!(losses.count_standbys(at(66_000), most), 4);
         assert_eq!(losses.count_standbys(at(70_000), most), 1);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What is not loaded costs nothing: memory of the card, time to load it, and time that the driver
 //! takes to announce a fault (decision 0119). Only images that all clients can share are divided:
-//! nothing in them can change, so it does not matter that each slice has its own copy of what is
+//! nothing in them can change, so it does not matter that each excerpt has its own copy of what is
 //! neither code nor parameter.
 
 use cumux_device::DeviceError;
@@ -58,9 +58,9 @@ impl DividedImage {
     }
 
     /// The image with the code of one kernel, by its place in the driver's order.
-    pub(super) fn slice(&self, kernel: usize) -> Result<Vec<u8>, DeviceError> {
+    pub(super) fn excerpt(&self, kernel: usize) -> Result<Vec<u8>, DeviceError> {
         let function = self.functions.get(kernel).copied().unwrap_or(usize::MAX);
-        self.division.slice(&self.image, function).map_err(damaged)
+        self.division.excerpt(&self.image, function).map_err(damaged)
     }
 
     /// Waits until no other thread loads a kernel of this image.

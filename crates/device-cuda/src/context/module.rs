@@ -235,21 +235,21 @@ impl LoadedModule {
         if kernel.code.get().is_some() {
             return Ok(());
         }
-        let slice = image.slice(function as usize)?;
+        let excerpt = image.excerpt(function as usize)?;
         let begun = Instant::now();
-        let loaded = self.gate.run_quietly(counts, || self.load_slice(&slice, function, kernel)).map_err(NotQuiet::into_error)?;
-        tracing::debug!(kernel = &*kernel.name, bytes = slice.len(), took = ?begun.elapsed(), "a kernel is loaded");
+        let loaded = self.gate.run_quietly(counts, || self.load_excerpt(&excerpt, function, kernel)).map_err(NotQuiet::into_error)?;
+        tracing::debug!(kernel = &*kernel.name, bytes = excerpt.len(), took = ?begun.elapsed(), "a kernel is loaded");
         loaded
     }
 
-    fn load_slice(&self, slice: &[u8], function: u32, kernel: &Kernel) -> Result<(), DeviceError> {
+    fn load_excerpt(&self, excerpt: &[u8], function: u32, kernel: &Kernel) -> Result<(), DeviceError> {
         let driver = self.gate.driver();
-        let module = load_image(driver, slice)?;
+        let module = load_image(driver, excerpt)?;
         let enter = || -> Result<(), DeviceError> {
             let fail = |error| image_error(error, format!("{} cannot be put on the card: {}", kernel.name, driver.describe(error)));
             let mut functions = driver.functions(module).map_err(fail)?.into_iter();
             let (Some(handle), None) = (functions.next(), functions.next()) else {
-                return Err(DeviceError::Invalid(format!("the slice of {} has not exactly one kernel", kernel.name)));
+                return Err(DeviceError::Invalid(format!("the excerpt for {} has not exactly one kernel", kernel.name)));
             };
             driver.load_function(handle).map_err(fail)?;
             let attributes = self.attributes.lock();

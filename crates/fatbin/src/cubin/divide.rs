@@ -1,5 +1,5 @@
 //! Dividing a compiled image: an *outline* that describes all of its kernels and has the code of
-//! none, and for each kernel a *slice* that has the code of this one alone.
+//! none, and for each kernel an *excerpt* that has the code of this one alone.
 //!
 //! Libraries bring images with hundreds of kernels, of which a program launches a few. The driver
 //! spends time and memory in proportion to what is loaded: on an H200, 48 MB of PyTorch's images
@@ -337,7 +337,7 @@ impl Division {
     /// # Errors
     /// [`Undivided::Unreadable`] if there is no such function, or `image` is not the one that `self`
     /// was read from.
-    pub fn slice(&self, image: &[u8], function: usize) -> Result<Vec<u8>, Undivided> {
+    pub fn excerpt(&self, image: &[u8], function: usize) -> Result<Vec<u8>, Undivided> {
         if function >= self.functions.len() {
             return Err(damaged("a function", function).into());
         }
