@@ -24,7 +24,9 @@
 
 pub(crate) mod breakage;
 mod card;
+mod children;
 mod client;
+mod family;
 mod kernel;
 mod launch;
 mod moment;
