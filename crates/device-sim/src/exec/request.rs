@@ -13,16 +13,14 @@ pub mod errors {
     pub const INVALID_CONFIGURATION: u32 = 9;
     /// `cudaErrorInvalidPitchValue`.
     pub const INVALID_PITCH: u32 = 12;
+    /// `cudaErrorInvalidMemcpyDirection`.
+    pub const INVALID_DIRECTION: u32 = 21;
     /// `cudaErrorLaunchPendingCountExceeded`.
     pub const TOO_MANY_PENDING: u32 = 69;
-    /// `cudaErrorInvalidDeviceFunction`.
-    pub const INVALID_FUNCTION: u32 = 98;
     /// `cudaErrorInvalidDevice`.
     pub const INVALID_DEVICE: u32 = 101;
     /// `cudaErrorUnsupportedLimit`.
     pub const UNSUPPORTED_LIMIT: u32 = 215;
-    /// `cudaErrorInvalidResourceHandle`.
-    pub const INVALID_HANDLE: u32 = 400;
     /// `cudaErrorNotSupported`.
     pub const NOT_SUPPORTED: u32 = 801;
 }
@@ -128,19 +126,13 @@ pub enum Request {
     },
 }
 
-/// The fields of `cudaFuncAttributes` from its beginning, as far as a device answers them.
+/// The fields of `cudaFuncAttributes` that a card fills in, from the structure's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FunctionNumbers {
-    /// Bytes of static shared memory.
-    pub shared: u64,
-    /// Bytes of constant memory.
-    pub constant: u64,
-    /// Bytes of local memory of a thread.
-    pub local: u64,
-    /// Most threads of a block, registers of a thread, versions of PTX and of machine code, cache
-    /// mode, most bytes of dynamic shared memory, preferred carveout, whether the size of a cluster
-    /// must be said, and that size.
-    pub rest: [i32; 11],
+    /// Bytes of static shared memory, of constant memory, and of local memory of a thread.
+    pub bytes: [u64; 3],
+    /// Most threads of a block, registers of a thread, versions of PTX and of machine code.
+    pub numbers: [u32; 4],
 }
 
 /// What the runtime answers.
@@ -163,14 +155,13 @@ pub fn describe(code: u32) -> (&'static str, &'static str) {
         errors::MEMORY_ALLOCATION => ("cudaErrorMemoryAllocation", "out of memory"),
         errors::INVALID_CONFIGURATION => ("cudaErrorInvalidConfiguration", "invalid configuration argument"),
         errors::INVALID_PITCH => ("cudaErrorInvalidPitchValue", "invalid pitch argument"),
-        errors::TOO_MANY_PENDING => ("cudaErrorLaunchPendingCountExceeded", "launch would exceed pending launch count limit"),
-        errors::INVALID_FUNCTION => ("cudaErrorInvalidDeviceFunction", "invalid device function"),
+        errors::INVALID_DIRECTION => ("cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"),
+        errors::TOO_MANY_PENDING => ("cudaErrorLaunchPendingCountExceeded", "launch failed because launch would exceed cudaLimitDevRuntimePendingLaunchCount"),
         errors::INVALID_DEVICE => ("cudaErrorInvalidDevice", "invalid device ordinal"),
         errors::UNSUPPORTED_LIMIT => ("cudaErrorUnsupportedLimit", "limit is not supported on this architecture"),
-        errors::INVALID_HANDLE => ("cudaErrorInvalidResourceHandle", "invalid resource handle"),
         701 => ("cudaErrorLaunchOutOfResources", "too many resources requested for launch"),
         errors::NOT_SUPPORTED => ("cudaErrorNotSupported", "operation not supported"),
-        912 => ("cudaErrorInvalidClusterSize", "cluster misconfiguration"),
+        912 => ("cudaErrorInvalidClusterSize", "a kernel launch error has occurred due to cluster misconfiguration"),
         _ => ("unrecognized error code", "unrecognized error code"),
     }
 }

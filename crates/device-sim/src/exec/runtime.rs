@@ -14,16 +14,14 @@ use crate::program::window;
 use crate::simd::lanes::{PerLane32, PerLane64};
 use cumux_device::{CopyExtent, Rows};
 
-/// What `cudaRuntimeGetVersion` answers.
-const VERSION: u64 = 13_000;
-/// `cudaStreamNonBlocking`: the only flags with which a kernel may create a stream.
-const NON_BLOCKING: u64 = 1;
-/// `cudaEventDisableTiming`, likewise.
+/// What `cudaRuntimeGetVersion` answers on a card, under driver 580 with CUDA 13.
+const VERSION: u64 = 6000;
+/// `cudaEventDisableTiming`: the only flags with which a kernel may create an event.
 const DISABLE_TIMING: u64 = 2;
-/// Bytes of `cudaFuncAttributes` since CUDA 12, from which on the names of calls have their prefix.
-const ATTRIBUTES: usize = 144;
-/// The same before.
-const EARLIER_ATTRIBUTES: usize = 56;
+/// `cudaMemcpyDeviceToDevice`.
+const DEVICE_TO_DEVICE: u32 = 3;
+/// `cudaMemcpyDefault`.
+const ANY_DIRECTION: u32 = 4;
 
 /// Whether an address is of memory that a grid does not share with others.
 fn is_near(address: u64) -> bool {
@@ -142,10 +140,8 @@ impl<M: GlobalMemory, S: Services> Caller<'_, '_, M, S> {
                 let (buffer, stream) = (self.wide(call, 0)?, self.wide(call, 1)?);
                 self.ask(Request::Launch { buffer, configuration: None, stream })
             }
-            RuntimeCall::StreamCreate => match self.argument(call, 1, 0, 4)? {
-                NON_BLOCKING => self.ask_into(call, 8, Request::CreateStream)?,
-                _ => Err(errors::INVALID_VALUE),
-            },
+            // A card takes any flags; its streams wait for no other in any case.
+            RuntimeCall::StreamCreate => self.ask_into(call, 8, Request::CreateStream)?,
             RuntimeCall::EventCreate => match self.argument(call, 1, 0, 4)? {
                 DISABLE_TIMING => self.ask_into(call, 8, Request::CreateEvent)?,
                 _ => Err(errors::INVALID_VALUE),
@@ -167,7 +163,7 @@ impl<M: GlobalMemory, S: Services> Caller<'_, '_, M, S> {
                 self.ask(Request::Await { stream, event })
             }
             RuntimeCall::Malloc => match self.wide(call, 1)? {
-                0 => self.put(call, 8, Ok(0))?,
+                0 => Err(errors::INVALID_VALUE),
                 bytes => {
                     let address = self.services.malloc(bytes);
                     self.put(call, 8, if address == 0 { Err(errors::MEMORY_ALLOCATION) } else { Ok(address) })?
@@ -175,7 +171,10 @@ impl<M: GlobalMemory, S: Services> Caller<'_, '_, M, S> {
             },
             RuntimeCall::Free => {
                 let address = self.wide(call, 0)?;
-                if address == 0 || self.services.free(address) { Ok(0) } else { Err(errors::INVALID_VALUE) }
+                if address != 0 && !self.services.free(address) {
+                    return Err(LaneFault::access(FaultKind::BadFree, self.lane, address, 0));
+                }
+                Ok(0)
             }
             RuntimeCall::Memcpy | RuntimeCall::Memcpy2D => self.copy(call, kind)?,
             RuntimeCall::Memset | RuntimeCall::Memset2D => self.set(call, kind)?,
@@ -191,7 +190,7 @@ impl<M: GlobalMemory, S: Services> Caller<'_, '_, M, S> {
                 self.ask_into(call, 8, Request::Limit(limit))?
             }
             RuntimeCall::RuntimeGetVersion => self.put(call, 4, Ok(VERSION))?,
-            RuntimeCall::FuncGetAttributes { since_12 } => self.attributes(call, since_12)?,
+            RuntimeCall::FuncGetAttributes => self.attributes(call)?,
             RuntimeCall::Occupancy => {
                 let (function, threads, shared) = (self.wide(call, 1)?, self.narrow(call, 2)?, self.wide(call, 3)?);
                 match u32::try_from(shared) {
@@ -221,6 +220,10 @@ impl<M: GlobalMemory, S: Services> Caller<'_, '_, M, S> {
     }
 
     fn copy(&mut self, call: &Intrinsic, kind: RuntimeCall) -> LaneResult<Outcome> {
+        let direction = self.narrow(call, if kind == RuntimeCall::Memcpy { 3 } else { 6 })?;
+        if direction != DEVICE_TO_DEVICE && direction != ANY_DIRECTION {
+            return Ok(Err(errors::INVALID_DIRECTION));
+        }
         let (target, source, extent, stream) = if kind == RuntimeCall::Memcpy {
             let (target, source, width) = (self.wide(call, 0)?, self.wide(call, 1)?, self.wide(call, 2)?);
             let rows = |address| Rows { address, pitch: 0, slice: 0 };
@@ -259,27 +262,16 @@ impl<M: GlobalMemory, S: Services> Caller<'_, '_, M, S> {
         Ok(self.ask(Request::Set { target: Rows { address, pitch, slice: 0 }, value: value as u8, extent, stream }))
     }
 
-    fn attributes(&mut self, call: &Intrinsic, since_12: bool) -> LaneResult<Outcome> {
+    fn attributes(&mut self, call: &Intrinsic) -> LaneResult<Outcome> {
         let (address, function) = (self.wide(call, 0)?, self.wide(call, 1)?);
-        let numbers = match self.services.ask(self.block, Request::Function(function)) {
-            Ok(Answer::Function(numbers)) => numbers,
-            Ok(_) => return Ok(Err(errors::INVALID_FUNCTION)),
-            Err(error) => return Ok(Err(error)),
-        };
-        let bytes = attribute_bytes(&numbers);
-        self.write(address, &bytes[..if since_12 { ATTRIBUTES } else { EARLIER_ATTRIBUTES }])?;
-        Ok(Ok(0))
+        match self.services.ask(self.block, Request::Function(function)) {
+            Ok(Answer::Function(FunctionNumbers { bytes, numbers })) => {
+                let all = [bytes.map(u64::to_le_bytes).concat(), numbers.map(u32::to_le_bytes).concat()].concat();
+                self.write(address, &all)?;
+                Ok(Ok(0))
+            }
+            Ok(_) => Ok(Err(errors::NOT_SUPPORTED)),
+            Err(error) => Ok(Err(error)),
+        }
     }
-}
-
-/// `cudaFuncAttributes` as it lies in memory.
-fn attribute_bytes(numbers: &FunctionNumbers) -> [u8; ATTRIBUTES] {
-    let mut bytes = [0; ATTRIBUTES];
-    for (at, value) in [numbers.shared, numbers.constant, numbers.local].into_iter().enumerate() {
-        bytes[8 * at..8 * at + 8].copy_from_slice(&value.to_le_bytes());
-    }
-    for (at, value) in numbers.rest.into_iter().enumerate() {
-        bytes[24 + 4 * at..28 + 4 * at].copy_from_slice(&value.to_le_bytes());
-    }
-    bytes
 }

@@ -108,7 +108,6 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
 /// and a suffix where a program asks for a default stream for each thread.
 pub(super) fn runtime_call(name: &str) -> Option<RuntimeCall> {
     use RuntimeCall as C;
-    let since_12 = name.starts_with("__cudaCDP2");
     let plain = name.strip_prefix("__cudaCDP2").or_else(|| name.strip_prefix("cuda"))?;
     Some(match plain.strip_suffix("_ptsz").unwrap_or(plain) {
         "GetParameterBuffer" => C::GetParameterBuffer,
@@ -133,7 +132,7 @@ pub(super) fn runtime_call(name: &str) -> Option<RuntimeCall> {
         "Memset2DAsync" => C::Memset2D,
         "DeviceGetAttribute" => C::DeviceGetAttribute,
         "DeviceGetLimit" => C::DeviceGetLimit,
-        "FuncGetAttributes" => C::FuncGetAttributes { since_12 },
+        "FuncGetAttributes" => C::FuncGetAttributes,
         "RuntimeGetVersion" => C::RuntimeGetVersion,
         "OccupancyMaxActiveBlocksPerMultiprocessor" | "OccupancyMaxActiveBlocksPerMultiprocessorWithFlags" => C::Occupancy,
         // Questions alone: who does not look at their result misses no work.

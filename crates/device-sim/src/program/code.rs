@@ -401,10 +401,7 @@ pub enum RuntimeCall {
     Memset2D,
     DeviceGetAttribute,
     DeviceGetLimit,
-    /// The structure has grown with CUDA 12.
-    FuncGetAttributes {
-        since_12: bool,
-    },
+    FuncGetAttributes,
     RuntimeGetVersion,
     Occupancy,
     /// A question that this device does not answer. The result is `cudaErrorNotSupported`.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use cumux_device::{ClientId, Fault, Kernel, Work};
 use cumux_wire::result;
 
-use super::client::{CardClient, ClientEnd, Lineage, Reporting, RunningTask, Task};
+use super::client::{ClientEnd, Lineage, Reporting, RunningTask, Task};
 use super::family::Line;
 use super::kernel::{Child, RunningKernel};
 use super::launch::{self, Launcher, Prepared, Unfit};
@@ -20,11 +20,14 @@ use super::scheduler::Scheduler;
 use crate::exec::request::{self, Answer, Configuration, FunctionNumbers, Request, errors};
 use crate::memory::launches::MOST_PARAMETERS;
 use crate::memory::transfer::Transfer;
-use crate::program::window;
+use crate::program::{self, window};
 
 /// Grids and copies that kernels of one client have launched, at work at a time: as many as a card
 /// runs grids (CUDA C++ Programming Guide, *Technical specifications per compute capability*).
 const MOST_ACTIVE: u32 = 128;
+/// What kernels of one client may have launched that has not begun, wherever: it is memory of the
+/// service.
+const MOST_WAITING: u64 = 1 << 20;
 /// Begins the numbers that grids launched from the device answer to `%gridid`.
 const GRID_IDS: u64 = 1 << 63;
 
@@ -53,13 +56,17 @@ impl From<Unfit> for Denied {
     }
 }
 
-/// The module of a running kernel, and the index of the kernel that another address means.
-fn find_kernel(client: &CardClient, kernel: &RunningKernel, function: u64) -> Result<(u32, u32), u32> {
-    let linked = &kernel.launch.linked;
-    let at = window::function_at(function).ok_or(errors::INVALID_FUNCTION)?;
-    let index = linked.program().kernels.iter().position(|kernel| u64::from(kernel.function) == at).ok_or(errors::INVALID_FUNCTION)?;
-    let module = client.modules.iter().find(|(_, module)| Arc::ptr_eq(&module.linked, linked)).ok_or(errors::INVALID_FUNCTION)?;
-    Ok((*module.0, index as u32))
+/// A card faults where what it is given is no kernel, or no buffer that waits for its launch.
+fn no_such(what: &str, address: u64) -> Denied {
+    Denied::Fault(Fault { result: result::ILLEGAL_ADDRESS, text: format!("a kernel launches with {address:#x}, which is no {what}") })
+}
+
+/// The kernel of a running kernel's module that an address means, and its index.
+fn find_code(kernel: &RunningKernel, function: u64) -> Result<(u32, &program::Kernel), Denied> {
+    let kernels = (0..).zip(&kernel.launch.linked.program().kernels);
+    let number = window::function_at(function);
+    let mut found = kernels.filter(|(_, kernel)| number == Some(kernel.function.into()));
+    found.next().ok_or_else(|| no_such("kernel", function))
 }
 
 impl Scheduler {
@@ -77,11 +84,7 @@ impl Scheduler {
         match request {
             Request::Buffer { configuration, bytes } => {
                 let bytes = match configuration {
-                    Some(Configuration { function, .. }) => {
-                        let number = window::function_at(function).ok_or(errors::INVALID_FUNCTION)?;
-                        let mut kernels = kernel.launch.linked.program().kernels.iter();
-                        kernels.find(|kernel| u64::from(kernel.function) == number).ok_or(errors::INVALID_FUNCTION)?.parameter_bytes.into()
-                    }
+                    Some(Configuration { function, .. }) => find_code(kernel, function)?.1.parameter_bytes.into(),
                     None => bytes,
                 };
                 if bytes > MOST_PARAMETERS {
@@ -123,11 +126,16 @@ impl Scheduler {
                 4 => Ok(Answer::Number(client.most_pending)),
                 _ => Err(errors::UNSUPPORTED_LIMIT.into()),
             },
-            Request::Function(function) => self.describe_kernel(client_id, task, function),
+            Request::Function(function) => {
+                let (_, code) = find_code(kernel, function)?;
+                let needed = launch::needs_of(&self.limits, code);
+                let threads = needed.max_threads.min(self.limits.launch.threads_per_block);
+                let bytes = [code.static_shared, code.constant_bytes, code.local_bytes].map(u64::from);
+                let numbers = [threads, needed.registers, kernel.launch.linked.program().target, self.limits.capability];
+                Ok(Answer::Function(FunctionNumbers { bytes, numbers }))
+            }
             Request::Occupancy { function, threads, shared } => {
-                let number = window::function_at(function).ok_or(errors::INVALID_FUNCTION)?;
-                let mut kernels = kernel.launch.linked.program().kernels.iter();
-                let code = kernels.find(|kernel| u64::from(kernel.function) == number).ok_or(errors::INVALID_FUNCTION)?;
+                let (_, code) = find_code(kernel, function)?;
                 Ok(Answer::Number(self.limits.launch.blocks_per_sm(launch::needs_of(&self.limits, code), threads, shared).into()))
             }
             Request::Text { code, name } => {
@@ -137,37 +145,6 @@ impl Scheduler {
             }
             Request::Attribute(_) => Err(errors::INVALID_VALUE.into()),
         }
-    }
-
-    fn describe_kernel(&self, client_id: ClientId, task: u64, function: u64) -> Result<Answer, Denied> {
-        let client = self.clients.get(&client_id).ok_or(errors::NOT_SUPPORTED)?;
-        let Some(Task::Kernel(kernel)) = client.tasks.get(&task).map(|running| &running.task) else { return Err(errors::NOT_SUPPORTED.into()) };
-        let (module, index) = find_kernel(client, kernel, function)?;
-        let code = &kernel.launch.linked.program().kernels[index as usize];
-        let dynamic = client.modules.get(&module).and_then(|module| module.functions.get(index as usize)).map_or(0, |function| function.max_dynamic_shared);
-        let needed = launch::needs_of(&self.limits, code);
-        let version = |number: u32| number.cast_signed();
-        let threads = needed.max_threads.min(self.limits.launch.threads_per_block).cast_signed();
-        let (target, [width, height, depth]) = (kernel.launch.linked.program().target, code.cluster.map(u32::cast_signed));
-        let must_be_set = i32::from(code.cluster != [0; 3]);
-        Ok(Answer::Function(FunctionNumbers {
-            shared: code.static_shared.into(),
-            constant: code.constant_bytes.into(),
-            local: code.local_bytes.into(),
-            rest: [
-                threads,
-                needed.registers.cast_signed(),
-                version(target),
-                version(self.limits.capability),
-                0,
-                dynamic.cast_signed(),
-                -1,
-                must_be_set,
-                width,
-                height,
-                depth,
-            ],
-        }))
     }
 
     /// Launches a grid from a buffer of parameters, which is closed in any case.
@@ -182,13 +159,16 @@ impl Scheduler {
         let client = self.clients.get_mut(&client_id).ok_or(errors::NOT_SUPPORTED)?;
         let memory = client.memory.clone();
         let mut launches = memory.launches.lock();
-        let buffer = launches.buffer(address).ok_or(errors::INVALID_VALUE)?;
+        let buffer = launches.buffer(address).ok_or_else(|| no_such("buffer of parameters", address))?;
         let contents = launches.close_buffer(address, MOST_PARAMETERS);
         drop(launches);
         let asked = configuration.or(buffer.configuration).ok_or(errors::INVALID_CONFIGURATION)?;
         let partition = client.tasks.get(&task).and_then(|running| self.streams.get(&running.stream)).map_or(SHARE, |stream| stream.partition);
         let Some(Task::Kernel(kernel)) = client.tasks.get(&task).map(|running| &running.task) else { return Err(errors::NOT_SUPPORTED.into()) };
-        let (module, function) = find_kernel(client, kernel, asked.function)?;
+        let (function, _) = find_code(kernel, asked.function)?;
+        let linked = &kernel.launch.linked;
+        let module = client.modules.iter().find(|(_, module)| Arc::ptr_eq(&module.linked, linked)).map(|(module, _)| *module);
+        let module = module.ok_or(errors::NOT_SUPPORTED)?;
         let Configuration { grid, block: threads, shared, .. } = asked;
         let launch =
             cumux_device::Launch { module, function, grid, block: threads, cluster: [0; 3], shared, cooperative: false, parameters: contents };
@@ -206,11 +186,13 @@ impl Scheduler {
         let client = self.clients.get_mut(&client_id).ok_or(errors::NOT_SUPPORTED)?;
         let Some(Task::Kernel(kernel)) = client.tasks.get_mut(&task).map(|running| &mut running.task) else { return Err(errors::NOT_SUPPORTED.into()) };
         let line = kernel.family.line(block, stream)?;
-        if client.pending >= client.most_pending {
+        let is_tail = line == Line::Tail;
+        if client.pending >= MOST_WAITING || (is_tail && client.pending_tails >= client.most_pending) {
             return Err(errors::TOO_MANY_PENDING.into());
         }
         kernel.family.push(line, child);
         client.pending += 1;
+        client.pending_tails += u64::from(is_tail);
         self.begin_launched(client_id, task);
         Ok(Answer::Done)
     }
@@ -231,6 +213,7 @@ impl Scheduler {
             }
             let Some((line, child)) = kernel.family.take(blocks_done) else { return };
             client.pending -= 1;
+            client.pending_tails -= u64::from(line == Line::Tail);
             let (stream, token, urgency, virtual_time) = (running.stream, running.token, running.urgency, running.virtual_time);
             let mut parent = Some((task, line));
             if line == Line::Tail && running.lineage.is_launched && kernel.family.is_last_tail() {

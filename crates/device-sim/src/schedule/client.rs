@@ -18,8 +18,8 @@ use crate::progress::ProgressLog;
 
 /// Bytes of stack of a thread until the client sets `cudaLimitStackSize`.
 const DEFAULT_STACK_BYTES: u32 = 1024;
-/// Launches from the device that may wait for their turn until the client sets
-/// `cudaLimitDevRuntimePendingLaunchCount`.
+/// Tail launches that may wait for their turn until the client sets
+/// `cudaLimitDevRuntimePendingLaunchCount`: a card counts no others.
 const DEFAULT_PENDING: u64 = 2048;
 
 /// How urgent a client's work is, whatever the priorities of its streams.
@@ -165,8 +165,9 @@ pub(crate) struct CardClient {
     pub(super) gathering: Option<u64>,
     /// `cudaLimitDevRuntimePendingLaunchCount`.
     pub(crate) most_pending: u64,
-    /// What kernels have launched and has not begun.
+    /// What kernels have launched and has not begun, and how much of it is for the tails of grids.
     pub(super) pending: u64,
+    pub(super) pending_tails: u64,
     /// What kernels have launched and is at work.
     pub(super) active: u32,
     /// Kernels whose launches wait until there are less [`CardClient::active`].
@@ -198,6 +199,7 @@ impl CardClient {
             gathering: None,
             most_pending: DEFAULT_PENDING,
             pending: 0,
+            pending_tails: 0,
             active: 0,
             held: VecDeque::new(),
             virtual_time: 0,
@@ -229,8 +231,17 @@ impl CardClient {
                     sms.release_block(placement, kernel.needs);
                 }
             }
-            self.pending -= kernel.family.abandon() as u64;
             self.freed += 1;
+        }
+        self.abandon_launches(task);
+    }
+
+    /// Gives up what a kernel has launched and has not begun.
+    pub(super) fn abandon_launches(&mut self, task: u64) {
+        if let Some(Task::Kernel(kernel)) = self.tasks.get_mut(&task).map(|running| &mut running.task) {
+            let (all, tails) = kernel.family.abandon();
+            self.pending -= all as u64;
+            self.pending_tails -= tails as u64;
         }
     }
 }

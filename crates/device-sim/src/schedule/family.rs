@@ -43,16 +43,26 @@ enum Item<W> {
     Await(u64, u64),
 }
 
+/// What the head of a line does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// Nothing, or it waits for an event.
+    Idle,
+    /// It is work that may begin.
+    Ready,
+    /// The work before it is under way.
+    Busy,
+}
+
 #[derive(Debug)]
 struct Queue<W> {
-    /// Its first work is under way.
-    busy: bool,
+    head: Head,
     items: VecDeque<Item<W>>,
 }
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        Queue { busy: false, items: VecDeque::new() }
+        Queue { head: Head::Idle, items: VecDeque::new() }
     }
 }
 
@@ -69,8 +79,8 @@ pub(super) struct Family<W> {
     /// Those that are not empty.
     lines: HashMap<Line, Queue<W>>,
     tail: Queue<W>,
-    /// Lines whose first item may be able to begin.
-    due: VecDeque<Line>,
+    /// Lines whose head may begin, in the order in which they came to that.
+    ready: VecDeque<Line>,
     streams: HashSet<u64>,
     events: HashMap<u64, Event>,
     /// Handles and single launches are numbered together.
@@ -79,8 +89,8 @@ pub(super) struct Family<W> {
 
 impl<W> Default for Family<W> {
     fn default() -> Self {
-        let (lines, tail, due) = (HashMap::new(), Queue::default(), VecDeque::new());
-        Family { lines, tail, due, streams: HashSet::new(), events: HashMap::new(), next: FIRST_HANDLE }
+        let (lines, tail, ready) = (HashMap::new(), Queue::default(), VecDeque::new());
+        Family { lines, tail, ready, streams: HashSet::new(), events: HashMap::new(), next: FIRST_HANDLE }
     }
 }
 
@@ -100,7 +110,7 @@ impl<W> Family<W> {
             TAIL => Ok(Line::Tail),
             FIRE_AND_FORGET => Ok(Line::Single(self.next_number())),
             _ if self.streams.contains(&stream) => Ok(Line::Stream(stream)),
-            _ => Err(errors::INVALID_HANDLE),
+            _ => Err(errors::INVALID_VALUE),
         }
     }
 
@@ -110,10 +120,12 @@ impl<W> Family<W> {
         stream
     }
 
+    /// A stream that is not used any more: a card takes work for it all the same.
+    ///
     /// # Errors
     /// There is no such stream.
     pub(super) fn destroy_stream(&mut self, stream: u64) -> Result<(), u32> {
-        if self.streams.remove(&stream) { Ok(()) } else { Err(errors::INVALID_HANDLE) }
+        if self.streams.contains(&stream) { Ok(()) } else { Err(errors::INVALID_VALUE) }
     }
 
     pub(super) fn create_event(&mut self) -> u64 {
@@ -127,9 +139,10 @@ impl<W> Family<W> {
     pub(super) fn destroy_event(&mut self, event: u64) -> Result<(), u32> {
         // Who waits for it goes on all the same.
         if self.events.remove(&event).is_none() {
-            return Err(errors::INVALID_HANDLE);
+            return Err(errors::INVALID_VALUE);
         }
-        self.due.extend(self.lines.keys().copied());
+        let all: Vec<Line> = self.lines.keys().copied().collect();
+        self.advance(all);
         Ok(())
     }
 
@@ -139,7 +152,7 @@ impl<W> Family<W> {
         if matches!(line, Line::Single(_) | Line::Tail) {
             return Err(errors::INVALID_VALUE);
         }
-        let found = self.events.get_mut(&event).ok_or(errors::INVALID_HANDLE)?;
+        let found = self.events.get_mut(&event).ok_or(errors::INVALID_VALUE)?;
         found.recorded += 1;
         let number = found.recorded;
         self.push_item(line, Item::Record(event, number));
@@ -152,7 +165,7 @@ impl<W> Family<W> {
         if matches!(line, Line::Single(_) | Line::Tail) {
             return Err(errors::INVALID_VALUE);
         }
-        let number = self.events.get(&event).ok_or(errors::INVALID_HANDLE)?.recorded;
+        let number = self.events.get(&event).ok_or(errors::INVALID_VALUE)?.recorded;
         self.push_item(line, Item::Await(event, number));
         Ok(())
     }
@@ -166,69 +179,61 @@ impl<W> Family<W> {
             self.tail.items.push_back(item);
             return;
         }
-        let queue = self.lines.entry(line).or_default();
-        queue.items.push_back(item);
-        if !queue.busy {
-            self.due.push_back(line);
+        self.lines.entry(line).or_default().items.push_back(item);
+        self.advance(vec![line]);
+    }
+
+    /// Does what costs no time at the heads of lines: events happen, waits end, empty lines go.
+    fn advance(&mut self, mut lines: Vec<Line>) {
+        while let Some(line) = lines.pop() {
+            let Some(queue) = self.lines.get_mut(&line).filter(|queue| queue.head == Head::Idle) else { continue };
+            match queue.items.pop_front() {
+                Some(work @ Item::Work(_)) => {
+                    queue.items.push_front(work);
+                    queue.head = Head::Ready;
+                    self.ready.push_back(line);
+                    continue;
+                }
+                Some(Item::Record(event, number)) => {
+                    if let Some(event) = self.events.get_mut(&event) {
+                        event.happened = event.happened.max(number);
+                    }
+                    lines.extend(self.lines.iter().filter(|(_, queue)| matches!(queue.items.front(), Some(Item::Await(..)))).map(|(line, _)| *line));
+                }
+                Some(Item::Await(event, number)) if self.events.get(&event).is_some_and(|event| event.happened < number) => {
+                    queue.items.push_front(Item::Await(event, number));
+                    continue;
+                }
+                Some(Item::Await(..)) => {}
+                None => {
+                    self.lines.remove(&line);
+                    continue;
+                }
+            }
+            lines.push(line);
         }
     }
 
     /// The next work that may begin. It is under way until [`ended`](Self::ended) says otherwise.
     /// `blocks_done`: those of the grid are.
     pub(super) fn take(&mut self, blocks_done: bool) -> Option<(Line, W)> {
-        while let Some(line) = self.due.pop_front() {
-            if let Some(work) = self.take_of(line) {
-                return Some((line, work));
-            }
-        }
-        if !blocks_done || !self.lines.is_empty() || self.tail.busy {
-            return None;
-        }
-        match self.tail.items.pop_front()? {
-            Item::Work(work) => {
-                self.tail.busy = true;
-                Some((Line::Tail, work))
-            }
-            Item::Record(..) | Item::Await(..) => None,
-        }
-    }
-
-    /// The work at the head of a line, if it may begin.
-    fn take_of(&mut self, line: Line) -> Option<W> {
-        loop {
-            let queue = self.lines.get_mut(&line).filter(|queue| !queue.busy)?;
-            match queue.items.pop_front() {
-                Some(Item::Work(work)) => {
-                    queue.busy = true;
-                    return Some(work);
-                }
-                Some(Item::Record(event, number)) => {
-                    if let Some(event) = self.events.get_mut(&event) {
-                        event.happened = event.happened.max(number);
-                    }
-                    self.due.extend(self.lines.iter().filter(|(_, queue)| matches!(queue.items.front(), Some(Item::Await(..)))).map(|(line, _)| *line));
-                }
-                Some(Item::Await(event, number)) => {
-                    if self.events.get(&event).is_some_and(|event| event.happened < number) {
-                        queue.items.push_front(Item::Await(event, number));
-                        return None;
-                    }
-                }
-                None => {
-                    self.lines.remove(&line);
-                    return None;
-                }
-            }
-        }
+        let (line, queue) = match self.ready.pop_front() {
+            Some(line) => (line, self.lines.get_mut(&line)?),
+            None if blocks_done && self.lines.is_empty() && self.tail.head != Head::Busy => (Line::Tail, &mut self.tail),
+            None => return None,
+        };
+        let Some(Item::Work(work)) = queue.items.pop_front() else { return None };
+        queue.head = Head::Busy;
+        Some((line, work))
     }
 
     /// The work that was under way in a line is over.
     pub(super) fn ended(&mut self, line: Line) {
         match self.lines.get_mut(&line) {
-            _ if line == Line::Tail => self.tail.busy = false,
+            _ if line == Line::Tail => self.tail.head = Head::Idle,
             Some(queue) => {
-                queue.busy = false;
-                self.due.push_back(line);
+                queue.head = Head::Idle;
+                self.advance(vec![line]);
             }
             None => {}
         }
@@ -241,23 +246,26 @@ impl<W> Family<W> {
 
     /// Whether nothing is left.
     pub(super) fn is_over(&self) -> bool {
-        self.lines.is_empty() && self.tail.items.is_empty() && !self.tail.busy
+        self.lines.is_empty() && self.tail.items.is_empty() && self.tail.head != Head::Busy
     }
 
-    /// Whether something may be able to begin.
+    /// Whether something may begin.
     pub(super) fn is_due(&self, blocks_done: bool) -> bool {
-        !self.due.is_empty() || (blocks_done && self.lines.is_empty() && !self.tail.busy && !self.tail.items.is_empty())
+        !self.ready.is_empty() || (blocks_done && self.lines.is_empty() && self.tail.head != Head::Busy && !self.tail.items.is_empty())
     }
 
-    /// Gives up all work that is not under way. Returns how much that was.
-    pub(super) fn abandon(&mut self) -> usize {
-        let mut count = 0;
-        for queue in self.lines.values_mut().chain([&mut self.tail]) {
+    /// Gives up all work that is not under way. Returns how much that was, and how much of it in
+    /// the tail.
+    pub(super) fn abandon(&mut self) -> (usize, usize) {
+        let tail = std::mem::take(&mut self.tail.items).len();
+        let mut count = tail;
+        for queue in self.lines.values_mut() {
             count += queue.items.iter().filter(|item| matches!(item, Item::Work(_))).count();
             queue.items.clear();
         }
-        self.lines.retain(|_, queue| queue.busy);
-        count
+        self.lines.retain(|_, queue| queue.head == Head::Busy);
+        self.ready.clear();
+        (count, tail)
     }
 }
 
@@ -327,18 +335,19 @@ mod tests {
         assert_eq!(begin(&mut family, false), [(line, "third")]);
         family.ended(line);
         family.ended(other);
-        assert!(begin(&mut family, true).is_empty() && family.is_over());
+        assert!(family.is_over() && begin(&mut family, true).is_empty());
     }
 
     #[test]
     fn handles_of_nobody_are_refused() {
         let mut family = Family::<()>::default();
-        assert_eq!(family.line(0, 0x1001), Err(errors::INVALID_HANDLE));
+        assert_eq!(family.line(0, 0x1001), Err(errors::INVALID_VALUE));
         let (stream, event) = (family.create_stream(), family.create_event());
         assert!(family.line(0, stream).is_ok() && family.line(0, event).is_err());
-        assert_eq!((family.destroy_stream(stream), family.destroy_stream(stream)), (Ok(()), Err(errors::INVALID_HANDLE)));
+        assert_eq!((family.destroy_stream(stream), family.destroy_stream(event)), (Ok(()), Err(errors::INVALID_VALUE)));
+        assert!(family.line(0, stream).is_ok(), "as on a card");
         assert_eq!((family.record(Line::Tail, event), family.wait_for(Line::Single(1), event)), (Err(errors::INVALID_VALUE), Err(errors::INVALID_VALUE)));
-        assert_eq!((family.record(Line::OfBlock(0), stream), family.destroy_event(stream)), (Err(errors::INVALID_HANDLE), Err(errors::INVALID_HANDLE)));
+        assert_eq!((family.record(Line::OfBlock(0), stream), family.destroy_event(stream)), (Err(errors::INVALID_VALUE), Err(errors::INVALID_VALUE)));
     }
 
     #[test]
@@ -350,9 +359,11 @@ mod tests {
         }
         family.push(Line::Tail, "tail");
         assert!(family.take(false).is_some());
-        assert_eq!(family.abandon(), 3);
-        assert!(!family.is_over());
+        let ready = family.line(1, 0).unwrap();
+        family.push(ready, "may begin");
+        assert_eq!(family.abandon(), (4, 1));
+        assert!(!family.is_over() && !family.is_due(true));
         family.ended(line);
-        assert!(family.take(true).is_none() && family.is_over());
+        assert!(family.is_over() && family.take(true).is_none(), "over at once, though nobody asks for more");
     }
 }

@@ -238,11 +238,14 @@ impl Scheduler {
             return;
         }
         let mut over = Vec::new();
+        for number in client.tasks.keys().copied().collect::<Vec<u64>>() {
+            client.abandon_launches(number);
+        }
         for (number, running) in &mut client.tasks {
             match &mut running.task {
-                Task::Kernel(kernel) if running.lineage.is_launched && kernel.started.is_some() => client.pending -= kernel.family.abandon() as u64,
+                // Goes on, as a part of the kernel that has launched it.
+                Task::Kernel(kernel) if running.lineage.is_launched && kernel.started.is_some() => {}
                 Task::Kernel(kernel) if kernel.started.is_some() => {
-                    client.pending -= kernel.family.abandon() as u64;
                     running.reporting = Reporting::Done;
                     let (stream, token) = (running.stream, running.token);
                     self.reports.push_back(Report { client: id, stream, token, outcome: outcome.clone(), progress: None });
