@@ -213,7 +213,10 @@ fn explain_missing_ptx(stored: &[Stored<'_>], capability: u32) -> String {
     if !text.is_empty() {
         format!("the image contains PTX for {text} only, which this card (sm_{capability}) cannot run; build with -gencode arch=compute_75,code=compute_75")
     } else if !code.is_empty() {
-        format!("the image contains only machine code for {code}; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75")
+        format!(
+            "the image contains only machine code for {code}; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75, \
+             or take a version of the library that has PTX"
+        )
     } else {
         "the image contains no device code; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75".into()
     }
@@ -286,7 +289,8 @@ mod tests {
         let text = explain_missing_ptx(&[of(ImageKind::Elf, 80), of(ImageKind::Elf, 90)], 90);
         assert_eq!(
             text,
-            "the image contains only machine code for sm_80, sm_90; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75"
+            "the image contains only machine code for sm_80, sm_90; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75, \
+             or take a version of the library that has PTX"
         );
         assert!(explain_missing_ptx(&[of(ImageKind::Ptx, 100)], 90).contains("PTX for compute_100 only"));
         // Without its letter it would run here.

@@ -19,6 +19,9 @@ const TAIL: u64 = 3;
 const FIRE_AND_FORGET: u64 = 4;
 /// Handles of streams and events are larger.
 const FIRST_HANDLE: u64 = 0x1000;
+/// Streams and events that a grid may make, destroyed ones included: they are kept until it is
+/// over.
+const MOST_HANDLES: usize = 1 << 20;
 
 /// Work that runs in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -114,10 +117,20 @@ impl<W> Family<W> {
         }
     }
 
-    pub(super) fn create_stream(&mut self) -> u64 {
-        let stream = self.next_number();
+    /// # Errors
+    /// The grid has made as many streams and events as it may.
+    pub(super) fn create_stream(&mut self) -> Result<u64, u32> {
+        let stream = self.new_handle()?;
         self.streams.insert(stream);
-        stream
+        Ok(stream)
+    }
+
+    /// A handle of its own: none is used again.
+    fn new_handle(&mut self) -> Result<u64, u32> {
+        if self.streams.len() + self.events.len() >= MOST_HANDLES {
+            return Err(errors::MEMORY_ALLOCATION);
+        }
+        Ok(self.next_number())
     }
 
     /// A stream that is not used any more: a card takes work for it all the same.
@@ -128,22 +141,20 @@ impl<W> Family<W> {
         if self.streams.contains(&stream) { Ok(()) } else { Err(errors::INVALID_VALUE) }
     }
 
-    pub(super) fn create_event(&mut self) -> u64 {
-        let event = self.next_number();
+    /// # Errors
+    /// As [`create_stream`](Self::create_stream).
+    pub(super) fn create_event(&mut self) -> Result<u64, u32> {
+        let event = self.new_handle()?;
         self.events.insert(event, Event::default());
-        event
+        Ok(event)
     }
 
+    /// An event that is not used any more: who waits for it still does.
+    ///
     /// # Errors
     /// There is no such event.
     pub(super) fn destroy_event(&mut self, event: u64) -> Result<(), u32> {
-        // Who waits for it goes on all the same.
-        if self.events.remove(&event).is_none() {
-            return Err(errors::INVALID_VALUE);
-        }
-        let all: Vec<Line> = self.lines.keys().copied().collect();
-        self.advance(all);
-        Ok(())
+        if self.events.contains_key(&event) { Ok(()) } else { Err(errors::INVALID_VALUE) }
     }
 
     /// # Errors
@@ -281,8 +292,10 @@ mod tests {
     #[test]
     fn each_line_is_one_after_another_and_the_tail_comes_last() {
         let mut family = Family::default();
-        let stream = family.create_stream();
-        for (block, stream, work) in [(0, TAIL, "t1"), (0, DEFAULT, "a1"), (0, 1, "a2"), (1, DEFAULT, "b1"), (0, stream, "s1"), (1, stream, "s2"), (1, TAIL, "t2")] {
+        let stream = family.create_stream().unwrap();
+        for (block, stream, work) in
+            [(0, TAIL, "t1"), (0, DEFAULT, "a1"), (0, 1, "a2"), (1, DEFAULT, "b1"), (0, stream, "s1"), (1, stream, "s2"), (1, TAIL, "t2")]
+        {
             let line = family.line(block, stream).unwrap();
             family.push(line, work);
         }
@@ -313,7 +326,7 @@ mod tests {
     fn events_hold_other_lines() {
         let mut family = Family::default();
         let (line, other) = (family.line(0, 0).unwrap(), family.line(1, 0).unwrap());
-        let event = family.create_event();
+        let event = family.create_event().unwrap();
         family.wait_for(other, event).unwrap();
         family.push(other, "not recorded yet: goes on");
         family.push(line, "first");
@@ -326,15 +339,15 @@ mod tests {
         assert_eq!(begin(&mut family, false), []);
         family.ended(line);
         assert_eq!(begin(&mut family, false), [(other, "second")]);
-        // An event that is destroyed holds nobody.
+        // An event that is destroyed meanwhile is waited for all the same.
         family.record(other, event).unwrap();
         family.wait_for(line, event).unwrap();
+        family.destroy_event(event).unwrap();
         family.push(line, "third");
         assert_eq!(begin(&mut family, false), []);
-        family.destroy_event(event).unwrap();
+        family.ended(other);
         assert_eq!(begin(&mut family, false), [(line, "third")]);
         family.ended(line);
-        family.ended(other);
         assert!(family.is_over() && begin(&mut family, true).is_empty());
     }
 
@@ -342,7 +355,7 @@ mod tests {
     fn handles_of_nobody_are_refused() {
         let mut family = Family::<()>::default();
         assert_eq!(family.line(0, 0x1001), Err(errors::INVALID_VALUE));
-        let (stream, event) = (family.create_stream(), family.create_event());
+        let (stream, event) = (family.create_stream().unwrap(), family.create_event().unwrap());
         assert!(family.line(0, stream).is_ok() && family.line(0, event).is_err());
         assert_eq!((family.destroy_stream(stream), family.destroy_stream(event)), (Ok(()), Err(errors::INVALID_VALUE)));
         assert!(family.line(0, stream).is_ok(), "as on a card");

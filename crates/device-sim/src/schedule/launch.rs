@@ -50,7 +50,9 @@ impl Unfit {
             Unfit::Fault(fault) => return fault,
             Unfit::Limit(name, wrong @ (LaunchError::NoClusters | LaunchError::Cooperative { .. })) => (wrong.result(), format!("kernel {name}: {wrong}")),
             Unfit::Limit(name, wrong) => (result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {name} cannot be launched: {wrong}")),
-            Unfit::TooLarge(name) => (result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {name} cannot be launched: a block or a cluster does not fit on the SMs")),
+            Unfit::TooLarge(name) => {
+                (result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {name} cannot be launched: a block or a cluster does not fit on the SMs"))
+            }
         };
         Fault { result, text }
     }

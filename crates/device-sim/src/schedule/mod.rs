@@ -24,7 +24,6 @@
 
 pub(crate) mod breakage;
 mod card;
-mod children;
 mod client;
 mod family;
 mod kernel;

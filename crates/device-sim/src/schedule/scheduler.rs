@@ -1,5 +1,7 @@
 //! Everything the scheduler knows, behind one lock held for short moments.
 
+mod children;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,6 +22,8 @@ use crate::memory::client::ClientMemory;
 use crate::memory::transfer::Transfer;
 use crate::models::Limits;
 use crate::progress::{KernelProgress, ProgressLog};
+
+pub(super) use children::Denied;
 
 /// Streams that all clients together may have.
 const MAX_STREAMS: usize = 1 << 20;
@@ -74,11 +78,11 @@ pub(crate) enum DevicePhase {
 
 /// Clients, streams and workers of one card.
 pub(crate) struct Scheduler {
-    pub(super) limits: Limits,
+    limits: Limits,
     pub(crate) clients: HashMap<ClientId, CardClient>,
     pub(super) streams: HashMap<StreamId, Stream>,
     next_stream: u32,
-    pub(super) next_task: u64,
+    next_task: u64,
     pub(super) reports: VecDeque<Report>,
     /// Reports that workers are giving to the sink.
     pub(super) delivering: usize,
@@ -493,7 +497,7 @@ impl Scheduler {
 
     /// Ends a task. Its outcome is the client's end if there is one. Returns the kernel that has
     /// launched it.
-    pub(super) fn end_task(&mut self, client_id: ClientId, number: u64, progress: Option<Arc<KernelProgress>>) -> Option<u64> {
+    fn end_task(&mut self, client_id: ClientId, number: u64, progress: Option<Arc<KernelProgress>>) -> Option<u64> {
         let client = self.clients.get_mut(&client_id)?;
         let running = client.tasks.remove(&number)?;
         if client.gathering == Some(number) {

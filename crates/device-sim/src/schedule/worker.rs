@@ -11,12 +11,11 @@ use cumux_device::{Channel, ClientId, Fault};
 use cumux_wire::result;
 
 use super::card::SoftwareCard;
-use super::children::Denied;
 use super::client::{CardClient, ClientEnd, Task};
 use super::kernel::{ActiveBlock, Activity, Coupling, Piece, PlacedBlock, locate_blocks};
 use super::placement::Placement;
 use super::report::Report;
-use super::scheduler::{DevicePhase, Job, PieceJob, TransferJob};
+use super::scheduler::{Denied, DevicePhase, Job, PieceJob, TransferJob};
 use crate::exec::Block;
 use crate::exec::interface::{BlockCoordinates, FaultKind, Launch, MemoryFault, Services, Status};
 use crate::exec::request::{Answer, Request, errors};

@@ -11,12 +11,12 @@ use std::time::Instant;
 use cumux_device::{ClientId, Fault, Kernel, Work};
 use cumux_wire::result;
 
-use super::client::{ClientEnd, Lineage, Reporting, RunningTask, Task};
-use super::family::Line;
-use super::kernel::{Child, RunningKernel};
-use super::launch::{self, Launcher, Prepared, Unfit};
-use super::partitions::SHARE;
-use super::scheduler::Scheduler;
+use super::super::client::{ClientEnd, Lineage, Reporting, RunningTask, Task};
+use super::super::family::Line;
+use super::super::kernel::{Child, RunningKernel};
+use super::super::launch::{self, Launcher, Prepared, Unfit};
+use super::super::partitions::SHARE;
+use super::Scheduler;
 use crate::exec::request::{self, Answer, Configuration, FunctionNumbers, Request, errors};
 use crate::memory::launches::MOST_PARAMETERS;
 use crate::memory::transfer::Transfer;
@@ -32,7 +32,7 @@ const MOST_WAITING: u64 = 1 << 20;
 const GRID_IDS: u64 = 1 << 63;
 
 /// Why the runtime does not do what it was asked.
-pub(super) enum Denied {
+pub(in super::super) enum Denied {
     /// The call returns this `cudaError_t`.
     Error(u32),
     /// The client ends: what it asked for cannot be done, and it need not look at an error.
@@ -74,7 +74,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// What the call returns, or why the client ends.
-    pub(super) fn ask(&mut self, client_id: ClientId, task: u64, block: u64, request: Request) -> Result<Answer, Denied> {
+    pub(in super::super) fn ask(&mut self, client_id: ClientId, task: u64, block: u64, request: Request) -> Result<Answer, Denied> {
         let client = self.clients.get_mut(&client_id).ok_or(errors::NOT_SUPPORTED)?;
         if client.end.is_some() {
             return Err(errors::NOT_SUPPORTED.into());
@@ -94,14 +94,10 @@ impl Scheduler {
                 Ok(Answer::Number(opened.ok_or(errors::TOO_MANY_PENDING)?))
             }
             Request::Launch { buffer, configuration, stream } => self.launch_from_device(client_id, task, (block, stream), buffer, configuration),
-            Request::CreateStream => Ok(Answer::Number(kernel.family.create_stream())),
+            Request::CreateStream => Ok(Answer::Number(kernel.family.create_stream()?)),
             Request::DestroyStream(stream) => Ok(kernel.family.destroy_stream(stream).map(|()| Answer::Done)?),
-            Request::CreateEvent => Ok(Answer::Number(kernel.family.create_event())),
-            Request::DestroyEvent(event) => {
-                kernel.family.destroy_event(event)?;
-                self.begin_launched(client_id, task);
-                Ok(Answer::Done)
-            }
+            Request::CreateEvent => Ok(Answer::Number(kernel.family.create_event()?)),
+            Request::DestroyEvent(event) => Ok(kernel.family.destroy_event(event).map(|()| Answer::Done)?),
             Request::Record { event, stream } => {
                 let line = kernel.family.line(block, stream)?;
                 kernel.family.record(line, event)?;
@@ -114,7 +110,9 @@ impl Scheduler {
                 self.begin_launched(client_id, task);
                 Ok(Answer::Done)
             }
-            Request::Copy { target, source, extent, stream } => self.transfer_from_device(client_id, task, (block, stream), &Work::Copy { target, source, extent }),
+            Request::Copy { target, source, extent, stream } => {
+                self.transfer_from_device(client_id, task, (block, stream), &Work::Copy { target, source, extent })
+            }
             Request::Set { target, value, extent, stream } => {
                 let (width, height) = (extent.width, extent.height);
                 let work = Work::Set { target: target.address, pitch: target.pitch, value: value.into(), element: 1, width, height };
@@ -170,8 +168,7 @@ impl Scheduler {
         let module = client.modules.iter().find(|(_, module)| Arc::ptr_eq(&module.linked, linked)).map(|(module, _)| *module);
         let module = module.ok_or(errors::NOT_SUPPORTED)?;
         let Configuration { grid, block: threads, shared, .. } = asked;
-        let launch =
-            cumux_device::Launch { module, function, grid, block: threads, cluster: [0; 3], shared, cooperative: false, parameters: contents };
+        let launch = cumux_device::Launch { module, function, grid, block: threads, cluster: [0; 3], shared, cooperative: false, parameters: contents };
         launch::examine(&self.limits, client, client_id, partition, &launch)?;
         self.add_child(client_id, task, (block, stream), Child::Kernel(Box::new(Kernel { launch, resume: None })))
     }
