@@ -60,6 +60,11 @@ on 2026-11-23. A sample passes if it says so itself, or where it compares nothin
 | cdpAdvancedQuicksort | passes (1,000,000 elements) | 6.0 s |
 | cdpQuadtree | passes | 1.1 s |
 | cdpBezierTessellation | ends without an error | 0.9 s |
+
+## Other samples of NVIDIA
+
+Of the same commit, `-gencode arch=compute_80,code=compute_80`, 40 s each, machine busy, on the same day. End with success: warpAggregatedAtomicsCG, binaryPartitionCG, newdelete, StreamPriorities, simpleCudaGraphs, graphConditionalNodes,
+graphMemoryNodes, jacobiCudaGraphs, simpleAWBarrier, clock, fp16ScalarProduct. Not done in that time: globalToShmemAsyncCopy, immaTensorCoreGemm.
 END
 } > "$page.new"
 mv "$page.new" "$page"
