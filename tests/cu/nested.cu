@@ -1,4 +1,4 @@
-// A kernel that starts another: dynamic parallelism, which comes with relocatable device code.
+// A kernel that launches a graph from the device, which no software GPU does.
 // nvcc: -rdc=true -lcudadevrt -gencode arch=compute_75,code=compute_75
 #define NESTED
 #include "relocatable.cuh"

@@ -6,7 +6,7 @@
 
 __global__ void seven(int *value) {
 #ifdef NESTED
-    if (*value == 0) seven<<<1, 1>>>(value + 1);
+    cudaGraphLaunch(cudaGraphExec_t(value), cudaStreamFireAndForget);
 #endif
     *value = 7;
 }

@@ -30,6 +30,7 @@ mod ipc;
 mod isolation;
 mod kubernetes;
 mod lab;
+mod launches;
 mod liar;
 mod limits;
 mod loss;

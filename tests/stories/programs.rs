@@ -242,11 +242,11 @@ fn relocatable_device_code_without_ptx_says_how_to_build_it() {
     let [line] = told(&output).try_into().expect("one line");
     assert!(line.contains("nvcc -rdc=true") && line.contains("(1 part: sm_90)") && line.contains("not all of it is there as PTX"), "{line}");
     assert!(line.contains("nvcc has linked it for sm_90 alone") && line.contains("-rdc=true -gencode arch=compute_75,code=compute_75"), "{line}");
-    // Kernels that start kernels are refused when they are launched.
+    // Kernels that call what no software GPU does are refused when they are launched.
     let output = run(&test_program("nested"), &[]).output().unwrap();
     assert_eq!(out(&output), "launch: cudaErrorNotSupported\n");
     let lines = told(&output);
-    assert!(lines.iter().any(|line| line.contains("kernels that start kernels (dynamic parallelism)")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("cudaGraphLaunch: this function of the device runtime")), "{lines:?}");
     // Without relocatable code the usual advice is the right one.
     let output = run(&test_program("machine_code"), &[]).output().unwrap();
     let [line] = told(&output).try_into().expect("one line");
@@ -306,7 +306,9 @@ fn the_doctor_looks_into_a_program_s_images() {
     let (outcome, text) = diagnosis(&test_program("relocatable_machine"), "sim:h200");
     assert!(outcome == "problem" && text.contains("not all of it is there as PTX") && text.contains("-rdc=true -gencode arch=compute_75"), "{text}");
     let (outcome, text) = diagnosis(&test_program("nested"), "sim:h200");
-    assert!(outcome == "problem" && text.contains("dynamic parallelism"), "{text}");
+    assert!(outcome == "problem" && text.contains("cudaGraphLaunch: this function of the device runtime"), "{text}");
+    let (outcome, text) = diagnosis(&test_program("launches"), "sim:h200");
+    assert!(outcome == "ok" && text.contains("nvcc -rdc=true and linked from"), "{text}");
 
     // As a page, with the exit status that says that something stands in the way.
     let node = Node::start();

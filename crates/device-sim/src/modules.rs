@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, GlobalsAllocator, ModuleInfo};
-use cumux_fatbin::{Image as Stored, ImageKind, best_ptx, images};
+use cumux_fatbin::{Image as Stored, ImageKind, Variant, best_compiled, best_ptx, images};
 use cumux_wire::{module, result};
 use parking_lot::{Mutex, RwLock};
 
@@ -52,9 +52,9 @@ pub(crate) struct LoadedModule {
 /// # Errors
 /// What is wrong with the image.
 pub(crate) fn compile_image(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
-    let (text, options) = extract_ptx(bytes, limits.capability)?;
-    let program = compile(&text, options)?;
-    if program.target > limits.capability {
+    let chosen = extract_ptx(bytes, limits.capability)?;
+    let program = compile(&chosen.text, chosen.options)?;
+    if program.target > limits.capability && !chosen.stands_in {
         return Err(image_error(
             result::NO_BINARY_FOR_GPU,
             format!("the PTX is for sm_{} and later, this card is sm_{}; build with an earlier -gencode arch", program.target, limits.capability),
@@ -171,16 +171,34 @@ fn compiler_options(image: &Stored<'_>) -> Options {
     }
 }
 
+/// The PTX that is compiled for an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Chosen {
+    text: String,
+    options: Options,
+    /// It is for newer cards, and stands in for machine code that this card would have run.
+    stands_in: bool,
+}
+
+/// PTX for newer cards in an image that also has machine code for this card: what a library is
+/// that was compiled for all cards of its time and kept PTX for those to come. A card would run the
+/// machine code. Both are of one source, and what this card lacks is refused by instruction.
+fn stand_in<'i, 'a>(stored: &'i [Stored<'a>], capability: u32) -> Option<&'i Stored<'a>> {
+    best_compiled(stored, capability)?;
+    stored.iter().filter(|image| image.kind == ImageKind::Ptx && image.variant == Variant::Any).min_by_key(|image| image.arch)
+}
+
 /// The PTX in an image that suits the card best, and how it is to be compiled.
-fn extract_ptx(bytes: &[u8], capability: u32) -> Result<(String, Options), DeviceError> {
+fn extract_ptx(bytes: &[u8], capability: u32) -> Result<Chosen, DeviceError> {
     let stored = images(bytes).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
-    let Some(best) = best_ptx(&stored, capability) else {
+    let own = best_ptx(&stored, capability);
+    let Some(best) = own.or_else(|| stand_in(&stored, capability)) else {
         return Err(image_error(result::NO_BINARY_FOR_GPU, explain_missing_ptx(&stored, capability)));
     };
     let text = best.bytes(MAX_PTX_BYTES).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
     let text = text.strip_suffix(&[0]).unwrap_or(&text);
     match std::str::from_utf8(text) {
-        Ok(text) => Ok((text.to_owned(), compiler_options(best))),
+        Ok(text) => Ok(Chosen { text: text.to_owned(), options: compiler_options(best), stands_in: own.is_none() }),
         Err(error) => Err(image_error(result::INVALID_PTX, format!("the PTX is not text from byte {} on", error.valid_up_to()))),
     }
 }
@@ -196,7 +214,10 @@ fn explain_missing_ptx(stored: &[Stored<'_>], capability: u32) -> String {
     if !text.is_empty() {
         format!("the image contains PTX for {text} only, which this card (sm_{capability}) cannot run; build with -gencode arch=compute_75,code=compute_75")
     } else if !code.is_empty() {
-        format!("the image contains only machine code for {code}; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75")
+        format!(
+            "the image contains only machine code for {code}; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75, \
+             or take a version of the library that has PTX"
+        )
     } else {
         "the image contains no device code; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75".into()
     }
@@ -248,29 +269,33 @@ fn compile_cached(programs: &Mutex<Option<Programs>>, text: &str, options: Optio
 mod tests {
     use super::*;
 
+    fn of(kind: ImageKind, arch: u32) -> Stored<'static> {
+        let compression = cumux_fatbin::Compression::None;
+        Stored { kind, arch, variant: Variant::Any, version: (0, 0), flags: 0, compression, size: 0, name: None, options: "", at: 0, stored: b"" }
+    }
+
+    #[test]
+    fn newer_ptx_stands_in_for_machine_code_of_this_card_alone() {
+        let library = [of(ImageKind::Elf, 80), of(ImageKind::Elf, 90), of(ImageKind::Ptx, 121), of(ImageKind::Ptx, 120)];
+        let arch = |stored: &[Stored<'_>], capability| stand_in(stored, capability).map(|image| image.arch);
+        assert_eq!((arch(&library, 90), arch(&library, 86)), (Some(120), Some(120)));
+        // A card would not run it either.
+        assert_eq!((arch(&library, 75), arch(&library[2..], 90)), (None, None));
+        let exact = Stored { variant: Variant::Exact, ..of(ImageKind::Ptx, 100) };
+        assert_eq!(arch(&[of(ImageKind::Elf, 90), exact], 90), None, "PTX with a letter is for its card alone");
+    }
+
     #[test]
     fn an_image_without_ptx_says_how_to_build_one() {
-        let of = |kind, arch| Stored {
-            kind,
-            arch,
-            variant: cumux_fatbin::Variant::Any,
-            version: (0, 0),
-            flags: 0,
-            compression: cumux_fatbin::Compression::None,
-            size: 0,
-            name: None,
-            options: "",
-            at: 0,
-            stored: b"",
-        };
         let text = explain_missing_ptx(&[of(ImageKind::Elf, 80), of(ImageKind::Elf, 90)], 90);
         assert_eq!(
             text,
-            "the image contains only machine code for sm_80, sm_90; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75"
+            "the image contains only machine code for sm_80, sm_90; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75, \
+             or take a version of the library that has PTX"
         );
         assert!(explain_missing_ptx(&[of(ImageKind::Ptx, 100)], 90).contains("PTX for compute_100 only"));
         // Without its letter it would run here.
-        let exact = Stored { variant: cumux_fatbin::Variant::Exact, ..of(ImageKind::Ptx, 100) };
+        let exact = Stored { variant: Variant::Exact, ..of(ImageKind::Ptx, 100) };
         assert!(explain_missing_ptx(&[exact], 103).contains("PTX for compute_100a only, which this card (sm_103) cannot run"));
     }
 
@@ -346,7 +371,8 @@ mod tests {
     fn what_is_no_image_is_refused_in_a_sentence() {
         assert!(matches!(extract_ptx(b"\0\0\0\0", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
         assert!(matches!(extract_ptx(b"", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
-        assert_eq!(extract_ptx(b".version 8.0\n\0", 90).unwrap(), (".version 8.0\n".to_owned(), Options::default()));
+        let bare = Chosen { text: ".version 8.0\n".to_owned(), options: Options::default(), stands_in: false };
+        assert_eq!(extract_ptx(b".version 8.0\n\0", 90).unwrap(), bare);
         let damaged = extract_ptx(b".version 8.0\n\xff", 90).unwrap_err();
         assert!(damaged.to_string().contains("byte 13"), "{damaged}");
     }

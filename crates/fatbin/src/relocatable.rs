@@ -26,8 +26,6 @@ pub struct Relocatable {
     pub has_ptx: bool,
     /// What the compiler has linked already.
     pub linked: Vec<String>,
-    /// A kernel starts another (dynamic parallelism).
-    pub starts_kernels: bool,
 }
 
 impl Relocatable {
@@ -45,7 +43,6 @@ impl Relocatable {
             found.has_ptx &= !texts.is_empty() || images.is_empty();
             found.parts += 1;
             found.architectures.extend(names(&images));
-            found.starts_kernels |= texts.iter().any(|text| text.contains(LAUNCH));
         }
         found.architectures.sort();
         found.architectures.dedup();
@@ -122,7 +119,7 @@ mod tests {
     #[test]
     fn parts_are_counted_without_the_device_runtime() {
         let found = Relocatable::of(b"", &[CALLER.as_bytes(), CALLER.as_bytes(), RUNTIME.as_bytes(), b"\0 no image"]).unwrap();
-        assert_eq!((found.parts, found.starts_kernels, found.architectures.join(",").as_str()), (2, false, "compute_75"));
+        assert_eq!((found.parts, found.architectures.join(",").as_str()), (2, "compute_75"));
         let text = found.to_string();
         assert!(text.contains("-rdc=true: its device code (2 parts: compute_75) has to be linked on the device's side, and this device takes none"), "{text}");
         assert_eq!(Relocatable::of(b"", &[RUNTIME.as_bytes()]), None);
@@ -130,8 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn dynamic_parallelism_is_named() {
-        let found = Relocatable::of(b"", &[PARENT.as_bytes(), RUNTIME.as_bytes()]).unwrap();
-        assert_eq!((found.parts, found.starts_kernels), (1, true));
+    fn a_part_that_launches_kernels_is_not_the_device_runtime() {
+        assert_eq!(Relocatable::of(b"", &[PARENT.as_bytes(), RUNTIME.as_bytes()]).unwrap().parts, 1);
     }
 }

@@ -243,6 +243,7 @@ fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> 
     if point.is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
+    let into_given = into.is_some();
     let (graph, after) = match into {
         Some(given) => given,
         None => (Graph::new(false)?, Vec::new()),
@@ -253,6 +254,7 @@ fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> 
         origin: stream.id,
         joined: stream.role == Role::Blocking,
         context: stream.context,
+        into_given,
         mode,
         thread: std::thread::current().id(),
         invalid: Mutex::new(false),
@@ -289,11 +291,12 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
 pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, stream)?;
-    if out.is_null() {
-        return Err(error::INVALID_VALUE);
-    }
     let point = lock(&stream.capture).clone().ok_or(error::INVALID_VALUE)?;
     let capture = &point.capture;
+    // Who captures into a graph has it already.
+    if out.is_null() && !capture.into_given {
+        return Err(error::INVALID_VALUE);
+    }
     if capture.origin != stream.id {
         capture.invalidate();
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
@@ -310,14 +313,14 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
             loose |= point_of_other.is_some_and(|theirs| !reaches(&point.after, &theirs.after));
         }
     }
-    put!(out, core::ptr::null_mut());
+    put_if!(out, core::ptr::null_mut());
     if capture.is_invalid() || loose {
         if !capture.graph.inner {
             capture.graph.end();
         }
         return Err(if loose && !capture.is_invalid() { CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED } else { INVALIDATED });
     }
-    put!(out, capture.graph.as_c());
+    put_if!(out, capture.graph.as_c());
     Ok(())
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Barrier {
     complete_warps: usize,
     /// Threads to wait for; 0 = the whole block.
     threads: u32,
+    /// Threads that have arrived again, without having waited: they count again.
+    again: u32,
     votes: Votes,
 }
 
@@ -50,9 +52,12 @@ impl Barrier {
             self.phase = BarrierPhase::Filling;
             self.complete_warps = 0;
             self.threads = threads;
+            self.again = 0;
             self.votes = Votes { count: 0, all: true, any: false };
         }
         let before = self.arrived[warp];
+        let again = before & lanes;
+        self.again += if again != 0 && alive & !again == 0 { 32 } else { again.count_ones() };
         self.arrived[warp] |= lanes;
         self.complete_warps += usize::from(alive & !before != 0 && alive & !self.arrived[warp] == 0);
         self.votes.count += (votes & lanes).count_ones();
@@ -78,7 +83,7 @@ impl Barrier {
             all &= missing == 0;
             present += if missing == 0 && *arrived != 0 { 32 } else { (arrived & alive).count_ones() };
         }
-        if self.threads == 0 { all } else { present >= self.threads || all }
+        if self.threads == 0 { all } else { present + self.again >= self.threads || all }
     }
 
     /// Whether some of these lanes of a warp have arrived and must wait for others.

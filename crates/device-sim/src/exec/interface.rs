@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use cumux_device::Channel;
 
+use super::request::{Answer, Request, errors};
 use crate::program::LinkedProgram;
 
 /// What an access does.
@@ -92,6 +93,14 @@ pub trait Services {
     fn globaltimer(&mut self) -> u64;
     /// `%clock64`: cycles of the device's clock, which never goes back.
     fn clock(&mut self) -> u64;
+    /// What a thread of block number `block` of the grid asks of the device's runtime.
+    ///
+    /// # Errors
+    /// The `cudaError_t` that the call returns.
+    fn ask(&mut self, block: u64, request: Request) -> Result<Answer, u32> {
+        let _ = (block, request);
+        Err(errors::NOT_SUPPORTED)
+    }
 }
 
 /// A launch of one kernel, shared by all of its blocks.

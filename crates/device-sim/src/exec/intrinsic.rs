@@ -1,4 +1,5 @@
-//! Functions that the device provides: `printf`, failed assertions, `malloc` and `free`.
+//! Functions that the device provides: `printf`, failed assertions, `malloc` and `free`; those of
+//! the device runtime are [`super::runtime`]'s.
 //!
 //! A kernel calls them as ordinary functions. Their arguments lie in the caller's frame of local
 //! memory, as the call sequence of PTX puts them there (PTX ISA, *Function declarations*); `printf`
@@ -10,14 +11,16 @@ use super::fault::{LaneFault, LaneResult, try_for_each_lane};
 use super::interface::{Access, FaultKind, GlobalMemory, Services};
 use super::printf::{self, ArgumentSource};
 use super::raw::DeviceBytes;
+use super::runtime::Caller;
 use crate::program::code::{Intrinsic, IntrinsicKind, Order, Space};
 use crate::simd::lanes::{PerLane32, PerLane64};
 use cumux_device::Channel;
-use cumux_wire::result;
 
 /// Which threads call.
 pub(super) struct CallingThreads<'a> {
     pub block: [u32; 3],
+    /// The block's number in the grid, x first.
+    pub block_number: u64,
     pub tid: &'a [PerLane32; 3],
 }
 
@@ -121,6 +124,7 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
     memory: &mut M,
     services: &mut S,
     context: &CallingThreads<'_>,
+    errors: &mut PerLane32,
 ) -> LaneResult<()> {
     try_for_each_lane(mask, |lane| match call.kind {
         IntrinsicKind::Printf => {
@@ -162,8 +166,12 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
             let address = load_argument(near_memory, call, 0, 8, lane)?;
             if address == 0 || services.free(address) { Ok(()) } else { Err(LaneFault::access(FaultKind::BadFree, lane, address, 0)) }
         }
-        // `cudaErrorNotSupported` has the same number as `CUDA_ERROR_NOT_SUPPORTED`.
-        IntrinsicKind::NotSupported => store_result(near_memory, call, result::NOT_SUPPORTED.into(), lane),
+        IntrinsicKind::Runtime(kind) => {
+            let mut caller =
+                Caller { near: &mut *near_memory, memory: &mut *memory, services: &mut *services, errors: &mut *errors, block: context.block_number, lane };
+            let value = caller.perform(call, kind)?;
+            store_result(near_memory, call, value, lane)
+        }
     })?;
     if call.kind == IntrinsicKind::AssertFail { Err(LaneFault::plain(FaultKind::Assertion, mask)) } else { Ok(()) }
 }

@@ -319,6 +319,7 @@ impl Warp {
         let code = &program.functions[frame.function as usize];
         let forced = fragment.waits == FORCED;
         let tid = &self.tid;
+        let errors = &mut self.errors;
         let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, linked.constants64(frame.function), &code.constants32);
         let alive = self.alive;
         let here = fragment.lanes;
@@ -519,8 +520,10 @@ impl Warp {
                         stop!(BurstEnd::CallIndirect { targets: Box::new(*registers.get64(*target)), return_to: *returns_to });
                     }
                     Op::Intrinsic(call) => {
-                        let caller = intrinsic::CallingThreads { block: coordinates.ctaid, tid };
-                        checked!(intrinsic::perform(call, active, &mut near, *memory, *services, &caller));
+                        let ctaid = coordinates.ctaid.map(u64::from);
+                        let block_number = ctaid[0] + u64::from(launch.grid[0]) * (ctaid[1] + u64::from(launch.grid[1]) * ctaid[2]);
+                        let caller = intrinsic::CallingThreads { block: coordinates.ctaid, block_number, tid };
+                        checked!(intrinsic::perform(call, active, &mut near, *memory, *services, &caller, errors));
                     }
                     Op::Return => stop!(BurstEnd::Return { lanes: active }),
                     Op::Exit => stop!(BurstEnd::Exit { lanes: active }),

@@ -99,6 +99,8 @@ pub(super) struct Warp {
     pub local_bytes: u32,
     /// Yields so far.
     pub yields: u32,
+    /// The last error of the device runtime that each lane got; 0 for none.
+    pub errors: PerLane32,
 }
 
 impl Default for PerLane32 {
@@ -123,6 +125,7 @@ impl Warp {
         self.free_frames.clear();
         self.fragments.clear();
         self.yields = 0;
+        self.errors = PerLane32::splat(0);
         self.local_bytes = local_bytes;
         self.local.clear();
         self.local.resize(local_bytes as usize * 32, 0);

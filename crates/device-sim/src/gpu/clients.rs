@@ -14,6 +14,9 @@ use crate::schedule::{ClientEnd, not_open};
 /// Bytes of the largest stack that a thread may have.
 const MAX_STACK_BYTES: u64 = 512 << 10;
 
+/// Launches from the device that may wait for their turn, whatever a client sets.
+const MOST_PENDING: u64 = 1 << 20;
+
 impl Clients for SoftwareGpu {
     fn open_client(&self, client: ClientId, spec: &ClientSpec, progress_file: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         let log = progress_file.map(ProgressLog::open).transpose()?;
@@ -74,6 +77,10 @@ impl Clients for SoftwareGpu {
             // Text is passed on as it comes: nothing to reserve.
             CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE => Ok(()),
             CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE => owner.memory.heap.lock().set_limit(value).map_err(DeviceError::Invalid),
+            CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => {
+                owner.most_pending = value.min(MOST_PENDING);
+                Ok(())
+            }
             _ => Err(DeviceError::NotSupported(format!("limit {}", limit.0))),
         }
     }

@@ -4,7 +4,7 @@ use super::body::Lowerer;
 use super::error::{Lowered, Trouble, reject};
 use super::plan;
 use super::registers::Class;
-use crate::program::code::{Base, Intrinsic, IntrinsicKind, MemoryOp, Op, Order, Space};
+use crate::program::code::{Base, Intrinsic, IntrinsicKind, MemoryOp, Op, Order, RuntimeCall, Space};
 use crate::simd::alu::{self, Alu};
 use crate::simd::lanes::NO_SLOT;
 use crate::simd::ops::integer;
@@ -104,11 +104,41 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     Ok(())
 }
 
-/// Whether this is a function of the device runtime with which a kernel starts another kernel. Such
-/// a call must not be answered with an error code: the program would take the code for the address
-/// of a buffer.
-fn starts_kernels(name: &str) -> bool {
-    name.contains("cuda") && ["LaunchDevice", "GetParameterBuffer"].iter().any(|part| name.contains(part))
+/// The function of the device runtime with a name. Its functions have had a prefix since CUDA 12,
+/// and a suffix where a program asks for a default stream for each thread.
+pub(super) fn runtime_call(name: &str) -> Option<RuntimeCall> {
+    use RuntimeCall as C;
+    let plain = name.strip_prefix("__cudaCDP2").or_else(|| name.strip_prefix("cuda"))?;
+    Some(match plain.strip_suffix("_ptsz").unwrap_or(plain) {
+        "GetParameterBuffer" => C::GetParameterBuffer,
+        "GetParameterBufferV2" => C::GetParameterBufferV2,
+        "LaunchDevice" => C::LaunchDevice,
+        "LaunchDeviceV2" => C::LaunchDeviceV2,
+        "StreamCreateWithFlags" => C::StreamCreate,
+        "StreamDestroy" => C::StreamDestroy,
+        "StreamWaitEvent" => C::StreamWaitEvent,
+        "EventCreateWithFlags" => C::EventCreate,
+        "EventRecord" | "EventRecordWithFlags" => C::EventRecord,
+        "EventDestroy" => C::EventDestroy,
+        "GetLastError" => C::GetLastError,
+        "PeekAtLastError" => C::PeekAtLastError,
+        "GetErrorName" => C::ErrorText { name: true },
+        "GetErrorString" => C::ErrorText { name: false },
+        "Malloc" => C::Malloc,
+        "Free" => C::Free,
+        "MemcpyAsync" => C::Memcpy,
+        "Memcpy2DAsync" => C::Memcpy2D,
+        "MemsetAsync" => C::Memset,
+        "Memset2DAsync" => C::Memset2D,
+        "DeviceGetAttribute" => C::DeviceGetAttribute,
+        "DeviceGetLimit" => C::DeviceGetLimit,
+        "FuncGetAttributes" => C::FuncGetAttributes,
+        "RuntimeGetVersion" => C::RuntimeGetVersion,
+        "OccupancyMaxActiveBlocksPerMultiprocessor" | "OccupancyMaxActiveBlocksPerMultiprocessorWithFlags" => C::Occupancy,
+        // Questions alone: who does not look at their result misses no work.
+        "GetDevice" | "GetDeviceCount" | "DeviceGetCacheConfig" | "DeviceGetSharedMemConfig" => C::NotSupported,
+        _ => return None,
+    })
 }
 
 /// With which a kernel says how a graph goes on.
@@ -135,8 +165,7 @@ fn intrinsic(name: &str) -> Option<IntrinsicKind> {
         "__assertfail" => IntrinsicKind::AssertFail,
         "malloc" => IntrinsicKind::Malloc,
         "free" => IntrinsicKind::Free,
-        _ if name.starts_with("cuda") || name.starts_with("__cuda") => IntrinsicKind::NotSupported,
-        _ => return None,
+        _ => IntrinsicKind::Runtime(runtime_call(name)?),
     })
 }
 
@@ -163,13 +192,13 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
             if function.body.is_some() {
                 lowerer.emit(Op::Call(id.0));
             } else {
-                if starts_kernels(&function.name) {
-                    return Err(Trouble::Named(format!("{}: kernels that start kernels (dynamic parallelism)", function.name)));
-                }
                 if &*function.name == SETS_CONDITION {
                     return set_condition(lowerer, frame, &params);
                 }
                 let Some(kind) = intrinsic(&function.name) else {
+                    if function.name.starts_with("cuda") || function.name.starts_with("__cuda") {
+                        return Err(Trouble::Named(format!("{}: this function of the device runtime", function.name)));
+                    }
                     return Err(Trouble::Named(format!("a call of {}, which is in another module: device code is not linked (nvcc -rdc=true)", function.name)));
                 };
                 let call = Intrinsic {

@@ -4,7 +4,7 @@ use super::body::{Finished, Lowerer};
 use super::error::{CompileError, Trouble, compile_error};
 use super::plan::{ModulePlan, frame_depth, lay_out_shared, plan_function, reachable_functions};
 use super::{Options, contract, control, instruction};
-use crate::program::code::{Code, Op};
+use crate::program::code::{Code, Op, RuntimeCall};
 use crate::program::source::SourceLines;
 use crate::program::{Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
 use cumux_ptx::ast::{FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Pos, StateSpace, SymbolRef};
@@ -130,7 +130,7 @@ fn lower_module(module: &Module, options: Options) -> Result<Program, CompileErr
         kernels: Vec::new(),
         variables,
         target: module.target.arch,
-        allocates: module.functions.iter().any(|function| function.body.is_none() && ["malloc", "free"].contains(&&*function.name)),
+        allocates: module.functions.iter().any(|function| function.body.is_none() && allocates(&function.name)),
         functions: Vec::new(),
         code: Vec::new(),
         origins: Vec::new(),
@@ -151,6 +151,11 @@ fn lower_module(module: &Module, options: Options) -> Result<Program, CompileErr
     }
     program.functions = built.into_iter().map(|b| b.code).collect();
     Ok(program)
+}
+
+/// Whether this is a function of the device that has to do with its heap.
+fn allocates(name: &str) -> bool {
+    matches!(name, "malloc" | "free") || matches!(control::runtime_call(name), Some(RuntimeCall::Malloc | RuntimeCall::Free))
 }
 
 /// Lowers one function.
@@ -240,7 +245,9 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
         .then(|| Refusal { line: function.pos.line, instruction: "kernels whose grids count clusters (.blocksareclusters)".to_owned() });
     let refused = reached.iter().filter_map(|f| each(f).refused.clone()).chain(counts_clusters).min_by_key(|r| r.line);
     // `printf`, `malloc` and the like cannot be done twice.
-    let intrinsics = reached.iter().any(|f| plan.module.function(*f).body.is_none());
+    let provided = || reached.iter().map(|f| plan.module.function(*f)).filter(|function| function.body.is_none());
+    let intrinsics = provided().next().is_some();
+    let starts_work = provided().any(|function| control::runtime_call(&function.name).is_some_and(RuntimeCall::starts_work));
     let known = frame_depth(plan, id, &mut Vec::new());
     let registers = reached.iter().map(|f| each(f).registers).max().unwrap_or(0);
     let directives = &function.directives;
@@ -265,6 +272,7 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
         required_block: directives.reqntid.unwrap_or_default(),
         cluster: directives.reqnctapercluster.unwrap_or_default(),
         repeatable: !intrinsics && reached.iter().all(|f| each(f).repeatable),
+        starts_work,
         refused,
         shared_table: own.shared_table.clone(),
         function: id.0,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use super::heap::Heap;
+use super::launches::LaunchMemory;
 use super::permissions::Permissions;
 
 /// What one client may touch, and its `malloc` heap.
@@ -16,6 +17,8 @@ pub(crate) struct ClientMemory {
     version: AtomicU64,
     /// The heap from which `malloc` in kernels allocates. Its mapping lives as long as this value.
     pub(crate) heap: Mutex<Heap>,
+    /// What kernels that launch grids have of the device runtime.
+    pub(crate) launches: Mutex<LaunchMemory>,
 }
 
 impl ClientMemory {

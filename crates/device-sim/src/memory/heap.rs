@@ -50,6 +50,11 @@ impl Heap {
         Ok(())
     }
 
+    /// Bytes that the heap has, or will have.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Allocates from the first free piece that is long enough and lets the client touch it. The
     /// address, or 0 if there is no such piece.
     pub(crate) fn allocate(&mut self, bytes: u64, table: &RwLock<Permissions>) -> u64 {

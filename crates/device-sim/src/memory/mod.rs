@@ -13,6 +13,7 @@
 pub(crate) mod client;
 pub(crate) mod expected;
 pub(crate) mod heap;
+pub(crate) mod launches;
 pub(crate) mod machine;
 pub(crate) mod maps;
 pub(crate) mod permissions;

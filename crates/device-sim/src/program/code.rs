@@ -370,9 +370,50 @@ pub enum IntrinsicKind {
     AssertFail,
     Malloc,
     Free,
-    /// A function of the device runtime that this device does not have. Its result is
-    /// `cudaErrorNotSupported`.
+    /// A function of the device runtime.
+    Runtime(RuntimeCall),
+}
+
+/// A function of the device runtime, as kernels call it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuntimeCall {
+    GetParameterBuffer,
+    GetParameterBufferV2,
+    LaunchDevice,
+    LaunchDeviceV2,
+    StreamCreate,
+    StreamDestroy,
+    StreamWaitEvent,
+    EventCreate,
+    EventRecord,
+    EventDestroy,
+    GetLastError,
+    PeekAtLastError,
+    /// The name of an error, or its description.
+    ErrorText {
+        name: bool,
+    },
+    Malloc,
+    Free,
+    Memcpy,
+    Memcpy2D,
+    Memset,
+    Memset2D,
+    DeviceGetAttribute,
+    DeviceGetLimit,
+    FuncGetAttributes,
+    RuntimeGetVersion,
+    Occupancy,
+    /// A question that this device does not answer. The result is `cudaErrorNotSupported`.
     NotSupported,
+}
+
+impl RuntimeCall {
+    /// Whether work comes of it that outlives the block.
+    pub fn starts_work(self) -> bool {
+        use RuntimeCall as C;
+        matches!(self, C::LaunchDevice | C::LaunchDeviceV2 | C::Memcpy | C::Memcpy2D | C::Memset | C::Memset2D)
+    }
 }
 
 /// A call of a function that the device provides.

@@ -60,6 +60,8 @@ pub struct Kernel {
     /// True if a half-done block can be undone and run again: the kernel has no global atomics or
     /// reductions, no volatile or ordered accesses, and does not call `printf` or `malloc`.
     pub repeatable: bool,
+    /// True if it can start work that goes on when its blocks are done: grids, copies.
+    pub starts_work: bool,
     /// The first instruction that keeps the kernel from running.
     pub refused: Option<Refusal>,
     /// Where shared variables of functions lie, in bytes of shared memory, if other kernels have

@@ -55,7 +55,7 @@ pub(super) const R_TOKEN: u64 = 8;
 pub(super) const R_BLOCKS: u64 = 16;
 /// The low-water mark, a multiple of 64.
 pub(super) const R_LOW: u64 = 24;
-/// [`REPEATABLE`], [`COOPERATIVE`], [`OVERFLOWED`], [`TRANSFER`].
+/// [`REPEATABLE`], [`COOPERATIVE`], [`OVERFLOWED`], [`TRANSFER`], [`LAUNCHES`], [`SETTLED`].
 pub(super) const R_FLAGS: u64 = 32;
 
 pub(super) const FREE: u64 = 0;
@@ -69,6 +69,11 @@ pub(crate) const COOPERATIVE: u64 = 2;
 pub(crate) const OVERFLOWED: u64 = 4;
 /// Not a kernel but an overlapping copy.
 pub(crate) const TRANSFER: u64 = 8;
+/// The kernel may launch others, of which there are no records: when its blocks are done it need
+/// not be over.
+pub(crate) const LAUNCHES: u64 = 16;
+/// A kernel that may launch others, and these, are over.
+pub(super) const SETTLED: u64 = 32;
 
 /// Where the chunks of the undo logs begin.
 pub(super) const UNDO: u64 = RECORD_BASE + RECORDS as u64 * RECORD_BYTES;

@@ -23,7 +23,7 @@
 //! flag.
 //!
 //! A kernel that is not repeatable is lost if one of its blocks was half done, a cooperative one if
-//! any block had begun.
+//! any block had begun, and likewise one that may launch others: those have no records.
 #![expect(clippy::disallowed_types, reason = "a successor reads these words, also of a process that died while it wrote")]
 
 pub(crate) mod layout;
@@ -252,6 +252,11 @@ impl KernelProgress {
             word(layout::done_word_offset(self.at(), full)).store(0, Ordering::SeqCst);
             self.limit.store(*low + OPEN_WINDOW, Ordering::Release);
         }
+    }
+
+    /// The kernel and all that it has launched are over.
+    pub(crate) fn mark_settled(&self) {
+        self.add_flag(layout::SETTLED);
     }
 
     fn add_flag(&self, flag: u64) {

@@ -7,8 +7,8 @@ use cumux_device::{Interrupted, Resume};
 
 use super::ProgressLog;
 use super::layout::{
-    self, C_BLOCK, C_OWNER, C_SEQUENCE, CHUNKS, COOPERATIVE, E_LINE, E_MASK, E_OLD, ENTRIES, H_CHUNKS, OPEN_WINDOW, OVERFLOWED, R_BLOCKS, R_FLAGS, R_LOW,
-    R_TOKEN, REPEATABLE, TRANSFER, WORD_BLOCKS,
+    self, C_BLOCK, C_OWNER, C_SEQUENCE, CHUNKS, COOPERATIVE, E_LINE, E_MASK, E_OLD, ENTRIES, H_CHUNKS, LAUNCHES, OPEN_WINDOW, OVERFLOWED, R_BLOCKS, R_FLAGS,
+    R_LOW, R_TOKEN, REPEATABLE, SETTLED, TRANSFER, WORD_BLOCKS,
 };
 use crate::mapping::line::LINE_BYTES;
 
@@ -109,6 +109,11 @@ impl FoundKernel {
             Some("a copy between overlapping ranges was half done".into())
         } else if self.flags & COOPERATIVE != 0 && (half > 0 || (finished > 0 && finished < self.blocks)) {
             Some(format!("a cooperative kernel was running: {finished} of {} blocks done, {half} half done", self.blocks))
+        } else if self.flags & LAUNCHES != 0 && self.flags & SETTLED == 0 && half as u64 + finished > 0 {
+            Some(format!(
+                "a kernel that launches kernels was running, with {finished} of {} blocks done; what it had launched cannot be continued",
+                self.blocks
+            ))
         } else if half > 0 && self.flags & REPEATABLE == 0 {
             Some(format!(
                 "{half} of {} blocks were half done, and the kernel uses atomics, ordered or volatile accesses, printf or malloc, which cannot be undone",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cumux_device::Interrupted;
 use proptest::prelude::*;
 
-use super::layout::{BLOCK_WINDOW, COOPERATIVE, REPEATABLE, TRANSFER};
+use super::layout::{BLOCK_WINDOW, COOPERATIVE, LAUNCHES, REPEATABLE, TRANSFER};
 use super::undo::UndoLog;
 use super::{KernelProgress, ProgressLog, layout, recover};
 use crate::exec::interface::{Access, GlobalMemory};
@@ -294,6 +294,19 @@ fn what_cannot_be_repeated_is_lost_with_a_reason_if_it_had_begun() {
         let lost = matches!(found.as_slice(), [Interrupted::Lost { .. }]);
         assert_eq!(lost, flags == COOPERATIVE, "one of four blocks done: {found:?}");
     }
+}
+
+#[test]
+fn a_kernel_that_launches_others_is_over_when_these_are() {
+    let world = World::new();
+    let kernel = world.log().start_kernel(9, 1, LAUNCHES, None).unwrap();
+    assert!(matches!(world.recover().as_slice(), [Interrupted::Resume { .. }]), "nothing had begun");
+    kernel.mark_begun(0);
+    kernel.mark_done(0);
+    let found = world.recover();
+    assert!(matches!(found.as_slice(), [Interrupted::Lost { stream_token: 9, why }] if why.contains("launches kernels")), "{found:?}");
+    kernel.mark_settled();
+    assert!(matches!(world.recover().as_slice(), [Interrupted::Resume { resume, .. }] if resume.done == [1]), "only its report was missing");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! One client: its memory, modules, tasks and share of the card.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use cumux_device::{ClientId, DeviceError, Fault, ModuleId, StreamId};
 
+use super::family::Line;
 use super::kernel::RunningKernel;
 use super::partitions::ClientPartitions;
 use crate::exec::interface::shorten_name;
@@ -17,6 +18,9 @@ use crate::progress::ProgressLog;
 
 /// Bytes of stack of a thread until the client sets `cudaLimitStackSize`.
 const DEFAULT_STACK_BYTES: u32 = 1024;
+/// Tail launches that may wait for their turn until the client sets
+/// `cudaLimitDevRuntimePendingLaunchCount`: a card counts no others.
+const DEFAULT_PENDING: u64 = 2048;
 
 /// How urgent a client's work is, whatever the priorities of its streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +63,7 @@ pub(super) enum Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reporting {
     Due,
-    /// Its client was stopped, and has had the report.
+    /// Its client was stopped, and has had the report; or a kernel has launched it.
     Done,
 }
 
@@ -74,11 +78,28 @@ pub(super) struct RunningTask {
     pub(super) virtual_time: u64,
     /// Steps of stream priority. Each step quarters what a slice counts.
     pub(super) urgency: u32,
+    /// For what a kernel has launched.
+    pub(super) lineage: Lineage,
+}
+
+/// From which kernel a task comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Lineage {
+    /// The kernel's task, and the line of it in which this one is.
+    pub(super) parent: Option<(u64, Line)>,
+    /// A kernel has launched it, though it may have handed its place to another since.
+    pub(super) is_launched: bool,
+    /// It is among the [`CardClient::active`].
+    pub(super) counts: bool,
 }
 
 impl RunningTask {
     /// Whether anything of it was done.
     pub(super) fn has_begun(&self) -> bool {
+        // What a kernel has launched is a part of it.
+        if self.lineage.is_launched {
+            return true;
+        }
         match &self.task {
             Task::Kernel(kernel) => kernel.started.is_some(),
             Task::Transfer(transfer) => transfer.as_ref().is_none_or(|transfer| transfer.has_begun()),
@@ -142,6 +163,15 @@ pub(crate) struct CardClient {
     /// A cooperative kernel that waits until all its blocks fit: later kernels place no blocks
     /// meanwhile.
     pub(super) gathering: Option<u64>,
+    /// `cudaLimitDevRuntimePendingLaunchCount`.
+    pub(crate) most_pending: u64,
+    /// What kernels have launched and has not begun, and how much of it is for the tails of grids.
+    pub(super) pending: u64,
+    pub(super) pending_tails: u64,
+    /// What kernels have launched and is at work.
+    pub(super) active: u32,
+    /// Kernels whose launches wait until there are less [`CardClient::active`].
+    pub(super) held: VecDeque<u64>,
     /// Nanoseconds used: the client with the least goes next.
     pub(super) virtual_time: u64,
     /// Virtual time of the task that ran last: a new task starts with it.
@@ -167,6 +197,11 @@ impl CardClient {
             unbegun: Vec::new(),
             awaiting_record: Vec::new(),
             gathering: None,
+            most_pending: DEFAULT_PENDING,
+            pending: 0,
+            pending_tails: 0,
+            active: 0,
+            held: VecDeque::new(),
             virtual_time: 0,
             virtual_clock: 0,
             window: None,
@@ -187,8 +222,8 @@ impl CardClient {
         runnable.min_by_key(|(number, running)| (running.virtual_time, **number)).map(|(number, _)| *number)
     }
 
-    /// Takes the blocks that no worker has out of a kernel and frees their capacity. Without effect
-    /// on transfers.
+    /// Takes the blocks that no worker has out of a kernel and frees their capacity, and gives up
+    /// what it has launched and has not begun. Without effect on transfers.
     pub(super) fn abandon_blocks(&mut self, task: u64) {
         if let Some(Task::Kernel(kernel)) = self.tasks.get_mut(&task).map(|running| &mut running.task) {
             for placement in kernel.abandon_blocks() {
@@ -197,6 +232,16 @@ impl CardClient {
                 }
             }
             self.freed += 1;
+        }
+        self.abandon_launches(task);
+    }
+
+    /// Gives up what a kernel has launched and has not begun.
+    pub(super) fn abandon_launches(&mut self, task: u64) {
+        if let Some(Task::Kernel(kernel)) = self.tasks.get_mut(&task).map(|running| &mut running.task) {
+            let (all, tails) = kernel.family.abandon();
+            self.pending -= all as u64;
+            self.pending_tails -= tails as u64;
         }
     }
 }

@@ -12,10 +12,12 @@ use std::sync::Arc;
 
 use cumux_device::Resume;
 
+use super::family::Family;
 use super::moment::Moment;
 use super::placement::{Placement, Placements, SmSet};
 use crate::exec::Block;
 use crate::exec::interface::{BlockCoordinates, Launch};
+use crate::memory::transfer::Transfer;
 use crate::models::Capacity;
 use crate::progress::KernelProgress;
 use crate::progress::layout::{COOPERATIVE, REPEATABLE};
@@ -90,7 +92,13 @@ pub(super) enum Piece {
     Begin(VecDeque<PlacedBlock>),
 }
 
-/// A kernel at the head of a stream.
+/// Work that a kernel has launched.
+pub(super) enum Child {
+    Kernel(Box<cumux_device::Kernel>),
+    Transfer(Box<Transfer>),
+}
+
+/// A kernel at the head of a stream, or of a line of its parent's.
 pub(super) struct RunningKernel {
     pub(super) launch: Arc<Launch>,
     /// The number of the client's set of SMs on which it runs, from its first block to its last.
@@ -120,6 +128,10 @@ pub(super) struct RunningKernel {
     /// Estimated nanoseconds of a block; `None` before the first one is done.
     block_ns: Option<u64>,
     slices_since_begin: u32,
+    /// What it has launched.
+    pub(super) family: Family<Child>,
+    /// It has work that may begin when less of its client's does.
+    pub(super) is_held: bool,
 }
 
 impl RunningKernel {
@@ -143,6 +155,8 @@ impl RunningKernel {
             full_at: None,
             block_ns: None,
             slices_since_begin: 0,
+            family: Family::default(),
+            is_held: false,
         }
     }
 
@@ -161,8 +175,13 @@ impl RunningKernel {
         self.progress.as_ref().is_none_or(|progress| progress.may_begin(self.next))
     }
 
-    /// Whether all blocks are done.
+    /// Whether all blocks are done, and all that they have launched.
     pub(super) fn is_finished(&self) -> bool {
+        self.blocks_done() && self.family.is_over()
+    }
+
+    /// Whether all blocks are done.
+    pub(super) fn blocks_done(&self) -> bool {
         self.running == 0 && self.ready.is_empty() && self.placed.is_empty() && self.next >= self.blocks
     }
 

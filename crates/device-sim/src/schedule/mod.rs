@@ -25,6 +25,7 @@
 pub(crate) mod breakage;
 mod card;
 mod client;
+mod family;
 mod kernel;
 mod launch;
 mod moment;

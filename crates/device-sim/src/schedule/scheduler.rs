@@ -1,5 +1,7 @@
 //! Everything the scheduler knows, behind one lock held for short moments.
 
+mod children;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,9 +11,9 @@ use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, Outcome, StreamId, 
 use cumux_wire::result;
 
 use super::breakage::Breakage;
-use super::client::{CardClient, ClientEnd, ClientPriority, Reporting, RunningTask, Task, not_open};
+use super::client::{CardClient, ClientEnd, ClientPriority, Lineage, Reporting, RunningTask, Task, not_open};
 use super::kernel::{Coupling, Piece};
-use super::launch::{self, Prepared};
+use super::launch::{self, Launcher, Prepared};
 use super::partitions::ClientPartitions;
 use super::report::{Report, outcome_of};
 use super::stream::{Lifetime, Stream, StreamState};
@@ -20,6 +22,8 @@ use crate::memory::client::ClientMemory;
 use crate::memory::transfer::Transfer;
 use crate::models::Limits;
 use crate::progress::{KernelProgress, ProgressLog};
+
+pub(super) use children::Denied;
 
 /// Streams that all clients together may have.
 const MAX_STREAMS: usize = 1 << 20;
@@ -238,8 +242,13 @@ impl Scheduler {
             return;
         }
         let mut over = Vec::new();
+        for number in client.tasks.keys().copied().collect::<Vec<u64>>() {
+            client.abandon_launches(number);
+        }
         for (number, running) in &mut client.tasks {
             match &mut running.task {
+                // Goes on, as a part of the kernel that has launched it.
+                Task::Kernel(kernel) if running.lineage.is_launched && kernel.started.is_some() => {}
                 Task::Kernel(kernel) if kernel.started.is_some() => {
                     running.reporting = Reporting::Done;
                     let (stream, token) = (running.stream, running.token);
@@ -324,7 +333,7 @@ impl Scheduler {
                 self.reports.push_back(report(Outcome::Done { device_ns: 0 }));
                 return;
             }
-            Work::Kernel(kernel) => match launch::prepare(&self.limits, client, client_id, partition, token, kernel) {
+            Work::Kernel(kernel) => match launch::prepare(&self.limits, client, client_id, partition, token, kernel, Launcher::Host) {
                 Prepared::Run(run) => Ok(Task::Kernel(run)),
                 Prepared::AwaitsRecord(kernel) => {
                     // The next report of the client releases a record, and the stream tries again.
@@ -355,7 +364,8 @@ impl Scheduler {
         self.next_task += 1;
         let urgency = priority.saturating_neg().clamp(0, MAX_URGENCY).cast_unsigned();
         let virtual_time = client.virtual_clock;
-        client.tasks.insert(number, RunningTask { task, reporting: Reporting::Due, stream: id, token, begun: Instant::now(), virtual_time, urgency });
+        let lineage = Lineage::default();
+        client.tasks.insert(number, RunningTask { task, reporting: Reporting::Due, stream: id, token, begun: Instant::now(), virtual_time, urgency, lineage });
     }
 
     /// The sink has taken a report: the stream goes on, and so do streams that waited for a record.
@@ -425,7 +435,9 @@ impl Scheduler {
         let memory = client.memory.clone();
         let job = match &mut running.task {
             Task::Transfer(transfer) => {
-                Job::Transfer(TransferJob { client: client_id, task: number, memory, transfer: transfer.take()?, log: client.log.clone() })
+                // Of what a kernel has launched there are no records.
+                let log = client.log.clone().filter(|_| !running.lineage.is_launched);
+                Job::Transfer(TransferJob { client: client_id, task: number, memory, transfer: transfer.take()?, log })
             }
             Task::Kernel(kernel) => match kernel.next_piece(client.partitions.set(kernel.sm_set)?, freed, workers, may_place) {
                 Some(piece) => {
@@ -463,37 +475,56 @@ impl Scheduler {
         }
     }
 
-    /// Ends a kernel all of whose blocks are done.
+    /// Ends a kernel all of whose blocks are done, and all that it has launched; and its parent, if
+    /// nothing else kept that.
     pub(super) fn finish_if_done(&mut self, client_id: ClientId, number: u64) {
-        let Some(client) = self.clients.get_mut(&client_id) else { return };
-        let done = client.tasks.get(&number).is_some_and(|running| matches!(&running.task, Task::Kernel(kernel) if kernel.is_finished()));
-        if done {
-            self.finish_task(client_id, number, None);
+        let mut next = Some(number);
+        while let Some(number) = next.take() {
+            self.blocks_may_be_done(client_id, number);
+            let Some(client) = self.clients.get(&client_id) else { return };
+            if client.tasks.get(&number).is_some_and(|running| matches!(&running.task, Task::Kernel(kernel) if kernel.is_finished())) {
+                next = self.end_task(client_id, number, None);
+            }
         }
     }
 
-    /// Ends a task. Its outcome is the client's end if there is one. `progress`: the record of a
-    /// transfer; a kernel has its own.
+    /// Ends a task. `progress`: the record of a transfer; a kernel has its own.
     pub(super) fn finish_task(&mut self, client_id: ClientId, number: u64, progress: Option<Arc<KernelProgress>>) {
-        let Some(client) = self.clients.get_mut(&client_id) else { return };
-        let Some(running) = client.tasks.remove(&number) else { return };
+        if let Some(parent) = self.end_task(client_id, number, progress) {
+            self.finish_if_done(client_id, parent);
+        }
+    }
+
+    /// Ends a task. Its outcome is the client's end if there is one. Returns the kernel that has
+    /// launched it.
+    fn end_task(&mut self, client_id: ClientId, number: u64, progress: Option<Arc<KernelProgress>>) -> Option<u64> {
+        let client = self.clients.get_mut(&client_id)?;
+        let running = client.tasks.remove(&number)?;
         if client.gathering == Some(number) {
             client.gathering = None;
         }
         let (progress, took) = match running.task {
             Task::Kernel(kernel) => {
                 client.partitions.end_kernel(&mut self.sm_allocator, kernel.sm_set);
+                client.memory.launches.lock().end_task(number);
+                if let Some(progress) = &kernel.progress {
+                    progress.mark_settled();
+                }
                 (kernel.progress, kernel.started.map(|started| started.elapsed_by_clock()))
             }
             Task::Transfer(_) => (progress, Some(running.begun.elapsed())),
         };
+        if running.lineage.is_launched {
+            return self.end_launched(client_id, running.lineage);
+        }
         if running.reporting == Reporting::Done {
-            return;
+            return None;
         }
         let outcome = match &client.end {
             Some(end) => outcome_of(end),
             None => Outcome::Done { device_ns: took.map_or(0, |took| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)) },
         };
         self.reports.push_back(Report { client: client_id, stream: running.stream, token: running.token, outcome, progress });
+        None
     }
 }

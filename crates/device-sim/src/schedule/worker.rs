@@ -15,9 +15,10 @@ use super::client::{CardClient, ClientEnd, Task};
 use super::kernel::{ActiveBlock, Activity, Coupling, Piece, PlacedBlock, locate_blocks};
 use super::placement::Placement;
 use super::report::Report;
-use super::scheduler::{DevicePhase, Job, PieceJob, TransferJob};
+use super::scheduler::{Denied, DevicePhase, Job, PieceJob, TransferJob};
 use crate::exec::Block;
 use crate::exec::interface::{BlockCoordinates, FaultKind, Launch, MemoryFault, Services, Status};
+use crate::exec::request::{Answer, Request, errors};
 use crate::faults;
 use crate::memory::client::ClientMemory;
 use crate::memory::transfer::StepEnd;
@@ -169,7 +170,7 @@ impl Worker<'_> {
         self.memory.begin_slice(&memory, coupling != Coupling::Independent);
         let slice = SliceContext { client, task, launch, progress, coupling, memory };
         let begun = Instant::now();
-        let mut services = SliceServices { card: self.card, client: slice.client, memory: &slice.memory, text: Default::default() };
+        let mut services = SliceServices { card: self.card, client: slice.client, task: slice.task, memory: &slice.memory, text: Default::default() };
         let mut result = PieceResult::default();
         match piece {
             Piece::Continue(active) => self.run_block(&slice, active, &mut services, &mut result),
@@ -324,6 +325,7 @@ fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResu
 struct SliceServices<'a> {
     card: &'a SoftwareCard,
     client: ClientId,
+    task: u64,
     memory: &'a ClientMemory,
     /// By channel.
     text: [Vec<u8>; Channel::ALL.len()],
@@ -367,6 +369,28 @@ impl Services for SliceServices<'_> {
     fn clock(&mut self) -> u64 {
         let khz = u128::from(self.card.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE).max(1).cast_unsigned());
         u64::try_from(self.card.opened.elapsed().as_nanos() * khz / 1_000_000).unwrap_or(u64::MAX)
+    }
+
+    fn ask(&mut self, block: u64, request: Request) -> Result<Answer, u32> {
+        if let Request::Attribute(attribute) = request {
+            let known = self.card.facts.attributes.get(CUdevice_attribute(attribute.cast_unsigned()));
+            return known.map(|value| Answer::Number(u64::from(value.cast_unsigned()))).ok_or(errors::INVALID_VALUE);
+        }
+        if matches!(request, Request::Launch { .. }) {
+            // What was printed before a launch stands before what the launched grid prints.
+            self.flush_text();
+        }
+        let mut scheduler = self.card.scheduler.lock();
+        let answer = scheduler.ask(self.client, self.task, block, request);
+        self.card.wake_worker(&scheduler);
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(Denied::Error(error)) => Err(error),
+            Err(Denied::Fault(fault)) => {
+                self.card.fault_client(&mut scheduler, self.client, fault);
+                Err(errors::NOT_SUPPORTED)
+            }
+        }
     }
 }
 

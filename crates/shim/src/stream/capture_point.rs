@@ -20,6 +20,8 @@ pub struct Capture {
     pub(crate) joined: bool,
     /// Id of the context of that stream.
     pub(crate) context: u64,
+    /// It goes into a graph that the program has.
+    pub(crate) into_given: bool,
     /// Which other calls spoil it.
     pub(crate) mode: Mode,
     /// The thread that began it.
