@@ -71,6 +71,8 @@ struct Plan {
     expected: BTreeMap<u32, Expected>,
     /// How many modules are loaded.
     loaded: usize,
+    /// How many kernels of modules whose kernels are loaded one by one.
+    kernels: usize,
 }
 
 #[derive(Default)]
@@ -131,6 +133,10 @@ impl Preloaded {
 
     fn count(&self) -> usize {
         self.0.values().filter(|attempt| matches!(attempt, Attempt::Loaded { .. })).count()
+    }
+
+    fn count_kernels(&self) -> usize {
+        self.0.values().map(|attempt| if let Attempt::Loaded { kernels, .. } = attempt { kernels.len() } else { 0 }).sum()
     }
 
     /// Drops what is not wanted any more.
@@ -194,6 +200,12 @@ impl Preloader {
             // Without a thread the takeover takes longer, and nothing else.
             self.thread = std::thread::Builder::new().name("preload".into()).spawn(move || run(&shared, &board)).ok();
         }
+    }
+
+    /// How many kernels are loaded in advance, of modules whose kernels are loaded one by one.
+    #[cfg(test)]
+    pub fn kernels(&self) -> usize {
+        self.board.plan.lock().kernels
     }
 
     /// How many modules are loaded in advance.
@@ -294,7 +306,10 @@ fn run(shared: &Shared, board: &Board) -> Stock {
                     return stock;
                 }
             }
-            board.plan.lock().loaded = stock.preloaded.count();
+            {
+                let mut plan = board.plan.lock();
+                (plan.loaded, plan.kernels) = (stock.preloaded.count(), stock.preloaded.count_kernels());
+            }
             if !pause(board, (begun.elapsed() / PAUSE_SHARE).min(LONGEST_PAUSE)) {
                 return stock;
             }

@@ -96,6 +96,15 @@ impl Open for Markless {
     }
 }
 
+/// Software GPUs that break as a whole and load kernels one by one, as real cards do.
+struct LikeACard;
+
+impl Open for LikeACard {
+    fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+        Roomy.open(&format!("{id}:card"), sink)
+    }
+}
+
 impl World {
     fn new() -> Self {
         Self::with(&Roomy)
@@ -315,6 +324,45 @@ fn a_standby_that_has_preloaded_a_module_takes_its_client_over_without_the_image
             Err(error) => assert!(!is_preloaded && error.to_string().contains("not in the keeper"), "{error}"),
         }
     }
+}
+
+/// The journal names the kernels that a client has launched, once each. A standby loads those, and
+/// goes on with those that are launched later.
+#[test]
+fn a_standby_loads_the_kernels_that_were_launched() {
+    const IMAGE: &[u8] =
+        b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry a()\n{\nret;\n}\n.visible .entry b()\n{\nret;\n}\n.visible .entry c()\n{\nret;\n}\n";
+    let world = World::with(&LikeACard);
+    let mut guest = Guest::new(&world, 18);
+    let window = cumux_wire::layout::window_address(18);
+    rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
+    guest.ask_ok(&Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 });
+    guest.tell(&Op::StreamCreate { index: 1, device: 0, priority: 0, partition: 0 });
+    let launch = |function| Op::Launch(Launch { module: 1, function, grid: [1; 3], block: [1; 3], ..Launch::default() });
+    for (seq, function) in (1..).zip([2, 0, 2, 2]) {
+        guest.push_in(1, seq, &launch(function), NO_ANSWER);
+    }
+    let used = |world: &World| world.session(18).lock().objects.modules[&1].used.clone();
+    assert_eq!(used(&world), [2, 0]);
+    let mut preloader = Preloader::default();
+    preloader.expect(&world.shared, &guest.config, &Files::new(guest.files.iter().map(|file| file.try_clone().unwrap()).collect(), false).unwrap());
+    let begun = Instant::now();
+    let wait_for = |preloader: &Preloader, kernels: usize| {
+        while preloader.kernels() != kernels {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{} kernels are preloaded", preloader.kernels());
+            std::thread::yield_now();
+        }
+    };
+    wait_for(&preloader, 2);
+    guest.push_in(1, 5, &launch(1), NO_ANSWER);
+    wait_for(&preloader, 3);
+    preloader.end();
+    guest.close();
+    guest.open(2).unwrap();
+    preloader.clear(&world.shared);
+    guest.push_in(1, 6, &launch(1), NO_ANSWER);
+    assert_eq!(used(&world), [2, 0, 1], "it was written down before the takeover");
+    guest.close();
 }
 
 /// A client that another executor has and that is to move here finds its modules loaded, also when
