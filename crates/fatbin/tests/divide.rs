@@ -166,7 +166,7 @@ fn what_is_not_known_is_not_divided_and_it_is_said_why() {
 fn damaged_images_never_panic_and_give_no_large_parts() {
     let mut dice = Dice(7);
     for image in DIVISIBLE {
-        // Section headers and symbols stay, code of kernels becomes shorter, and names are written once each.
+        // Section headers and symbols stay, and each name is written once.
         for _ in 0..3000 {
             let mut changed = image.to_vec();
             for _ in 0..1 + dice.roll(4) {

@@ -31,8 +31,8 @@ pub(crate) enum QueueState {
     /// It waits to be served. Its next work is a long kernel, which may not begin while a thread
     /// waits for a quiet card.
     HeldBack,
-    /// It waits until memory of the client's pinned window is registered, or the code of a kernel is
-    /// loaded.
+    /// It waits until memory of the client's pinned window is registered, or the code of a kernel
+    /// is loaded.
     Parked,
     /// It waits for the client's turn to print ([`crate::track::Printing`]).
     Silent,

@@ -6,8 +6,8 @@
 //! take 96 ms to load and their outlines 22 ms, and a fault is announced 210 ms after it with the
 //! images and 65 ms with outlines (decision 0119).
 //!
-//! - **All or nothing.** An image is divided only if the part of each section in it is known, and if
-//!   no kernel needs the code of another section. Else [`Undivided`] says why.
+//! - **All or nothing.** An image is divided only if the part of each section in it is known, and
+//!   if no kernel needs the code of another section. Else [`Undivided`] says why.
 //! - Symbols keep their numbers, because attributes of kernels name symbols by them. Symbols of
 //!   kernels that are left out have no name and no section. Sections are numbered anew.
 //! - The kernels of an outline keep their order, their attributes and their parameters. Their code
@@ -335,8 +335,8 @@ impl Division {
     /// An image with the code of one function, by its index in [`Division::functions`].
     ///
     /// # Errors
-    /// [`Undivided::Unreadable`] if there is no such function, or `image` is not the one that `self`
-    /// was read from.
+    /// [`Undivided::Unreadable`] if there is no such function, or `image` is not the one that
+    /// `self` was read from.
     pub fn excerpt(&self, image: &[u8], function: usize) -> Result<Vec<u8>, Undivided> {
         if function >= self.functions.len() {
             return Err(damaged("a function", function).into());
