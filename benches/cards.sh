@@ -1,6 +1,6 @@
 #!/bin/sh
 # Several real cards in one daemon, beside NVIDIA's MPS and beside programs alone, on a machine with two cards.
-# benches/cards.sh pack FOLDER                    builds the folder (after `cargo build --release`; with `cargo test --release --no-run -p cumux-device-cuda`
+# benches/cards.sh pack FOLDER                    builds the folder (with `cargo test --release --no-run -p cumux-device-cuda`
 #                                                 before it, the device contract goes along); CARGO_TARGET_DIR is honoured
 # benches/cards.sh run FOLDER OUT [PART,PART,…]   on the machine: writes OUT/cards.json, OUT/cards.txt and OUT/cards.log, within six minutes
 set -eu

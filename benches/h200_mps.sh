@@ -1,6 +1,6 @@
 #!/bin/sh
 # Limits beside NVIDIA's MPS in one run on a machine with a GPU: percentages, affinities, where kernels run, memory limits, terminate_client, priority.
-# benches/h200_mps.sh pack FOLDER        builds the folder (after `cargo build --release`; CARGO_TARGET_DIR is honoured)
+# benches/h200_mps.sh pack FOLDER        builds the folder (CARGO_TARGET_DIR is honoured)
 # benches/h200_mps.sh run FOLDER OUT     on the card: writes OUT.json and OUT.txt, within five minutes
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

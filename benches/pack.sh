@@ -1,12 +1,14 @@
 #!/bin/sh
 # Puts what benches/h200.sh takes along into a folder: binaries of this commit and the measuring programs, built with the wheels' compiler.
-# benches/pack.sh FOLDER     (after `cargo build --release`; CARGO_TARGET_DIR is honoured)
+# benches/pack.sh FOLDER     (CARGO_TARGET_DIR is honoured)
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 to=$1
 cuda=${CUMUX_CUDA:-$root/.cuda}/nvidia/cu13
 target=${CARGO_TARGET_DIR:-$root/target}/release
 mkdir -p "$to/lib"
+# By name: `cargo build --release` leaves an old library where it is.
+cargo build --release --manifest-path "$root/Cargo.toml" --package cumux --package cumux-shim
 cp "$target/cumux" "$to/cumux" && strip "$to/cumux"
 cp "$target/libcuda.so" "$to/lib/libcuda.so.1" && strip --strip-unneeded "$to/lib/libcuda.so.1"
 for source in "$root"/benches/cu/*.cu; do

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Faults beside innocents on a real card.
-# tests/gpu/faults.sh pack FOLDER            after `cargo build --release`: takes along the programs
+# tests/gpu/faults.sh pack FOLDER            builds and takes along the programs
 # tests/gpu/faults.sh run FOLDER OUT.json …   on the card; options as faults.py says
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

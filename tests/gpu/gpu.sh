@@ -1,6 +1,6 @@
 #!/bin/sh
 # What only a machine with a GPU can test: the device contract on the card, and the stories that make sense there, through the whole stack.
-# tests/gpu/gpu.sh pack FOLDER        takes along what `cargo xtask test` has built
+# tests/gpu/gpu.sh pack FOLDER        builds and takes along everything
 # tests/gpu/gpu.sh run FOLDER OUT [PATTERN]
 #                                     on the card: one process a test, result to OUT; exit status
 #                                     0 if all passed; only tests whose names match (grep -E)
@@ -12,6 +12,9 @@ pack)
   to=$2
   release=${CARGO_TARGET_DIR:-$root/target}/release
   mkdir -p "$to/release/deps" "$to/root/.build"
+  # By name: `cargo build --release` leaves an old library where it is.
+  cargo build --release --package cumux --package cumux-shim --manifest-path "$root/Cargo.toml"
+  (cd "$root" && cargo xtask examples)
   cargo test --release --no-run --package stories --package cumux-device-cuda --manifest-path "$root/Cargo.toml"
   # Two packages have a test called card: the one for real cards names its variable.
   for test in $(ls -t "$release"/deps/card-* | grep -v '\.d$'); do

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Python programs through cumux on a real card: the same numbers as without it?
-# tests/gpu/programs.sh pack FOLDER            after `cargo build --release`: takes along the programs
+# tests/gpu/programs.sh pack FOLDER            builds and takes along the programs
 # tests/gpu/programs.sh run FOLDER OUT.json …   on the card; options as programs.py says
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
