@@ -52,12 +52,12 @@ fn what_a_program_compiles_runs_on_a_software_gpu() {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let here = folder.path().to_str().unwrap();
     let output = run(&[&at("program"), "opened", here]).env("LD_LIBRARY_PATH", here).output().unwrap();
-    assert_eq!(out(&output), "by path: 0, PTX, 42\nby name: 0, PTX, 42\nby default: 0, PTX, 42\n", "{output:?}");
-    assert_eq!(out(&run(&[&at("linked"), "linked"]).output().unwrap()), "linked: 0, PTX, 42\n");
-    assert_eq!(out(&run(&[&at("program"), "plugin", here]).output().unwrap()), "plugin: 0, PTX, 42\n");
+    assert_eq!(out(&output), "by path: 0, limited PTX, 42\nby name: 0, limited PTX, 42\nby default: 0, limited PTX, 42\n", "{output:?}");
+    assert_eq!(out(&run(&[&at("linked"), "linked"]).output().unwrap()), "linked: 0, limited PTX, 42\n");
+    assert_eq!(out(&run(&[&at("program"), "plugin", here]).output().unwrap()), "plugin: 0, limited PTX, 42\n");
     // A child of the program, which starts it as any program starts another.
     let output = run(&["sh", "-c", &format!("{} opened {here} | head -1; true", at("program"))]).output().unwrap();
-    assert!(out(&output).starts_with("by path: 0, PTX, 42\n"), "{output:?}");
+    assert!(out(&output).starts_with("by path: 0, limited PTX, 42\n"), "{output:?}");
 }
 
 #[test]

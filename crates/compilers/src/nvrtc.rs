@@ -1,12 +1,13 @@
 //! NVRTC: compiles for `compute_90` where `sm_90` is asked for, and answers with PTX where machine
-//! code is asked for.
+//! code is asked for. A limit of registers (`-maxrregcount`), which is one of machine code, becomes
+//! a directive in it.
 //!
 //! Only programs whose architecture was changed are answered differently.
 
 use crate::real::{Libraries, PLACES, function};
 use crate::{COptions, guard, options, options_of};
 use core::ffi::{c_char, c_int, c_void};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `nvrtcProgram`.
@@ -35,11 +36,22 @@ pub(crate) const SONAME: &str = "libnvrtc.so";
 
 static LIBRARIES: Libraries<Real> = Libraries::new();
 
-/// The programs that were compiled for another architecture than asked, by their handles.
-static CHANGED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+/// What was asked for of a program that was compiled for another architecture.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// Registers of a thread; `None` without a limit.
+    most_registers: Option<u32>,
+}
 
-fn changed() -> MutexGuard<'static, BTreeSet<usize>> {
+/// The programs that were compiled for another architecture than asked, by their handles.
+static CHANGED: Mutex<BTreeMap<usize, Asked>> = Mutex::new(BTreeMap::new());
+
+fn changed() -> MutexGuard<'static, BTreeMap<usize, Asked>> {
     CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn asked(program: Program) -> Option<Asked> {
+    changed().get(&program.addr()).copied()
 }
 
 /// The functions that are answered here.
@@ -94,23 +106,60 @@ impl Real {
             // SAFETY: the caller's own arguments.
             return unsafe { (self.compile)(program, count, given) };
         };
+        let asked = Asked { most_registers: options::most_registers(options.as_deref().unwrap_or_default()) };
         let new = COptions::new(new);
         // SAFETY: the caller's program, and as many options as it had.
         let result = unsafe { (self.compile)(program, count, new.pointers.as_ptr()) };
-        changed().insert(program.addr());
+        changed().insert(program.addr(), asked);
         result
     }
 
+    /// The PTX in place of the machine code of a changed program, with its limit of registers.
+    unsafe fn text(&self, program: Program, asked: Asked) -> Result<Vec<u8>, c_int> {
+        let mut size = 0;
+        // SAFETY: the caller's program; the call writes one number, a local.
+        match unsafe { (self.ptx_size)(program, &raw mut size) } {
+            0 => {}
+            failed => return Err(failed),
+        }
+        let mut text = vec![0_u8; size];
+        // SAFETY: the caller's program, and as much room as the library wants.
+        match unsafe { (self.ptx)(program, text.as_mut_ptr().cast()) } {
+            0 => Ok(cumux_fatbin::limit_registers(&text, asked.most_registers).unwrap_or(text)),
+            failed => Err(failed),
+        }
+    }
+
     unsafe fn cubin_size(&self, program: Program, size: *mut usize) -> c_int {
-        let ask = if changed().contains(&program.addr()) { self.ptx_size } else { self.cubin_size };
-        // SAFETY: the caller's own arguments; both functions take the same.
-        unsafe { ask(program, size) }
+        let Some(asked) = asked(program).filter(|_| !size.is_null()) else {
+            // SAFETY: the caller's own arguments.
+            return unsafe { (self.cubin_size)(program, size) };
+        };
+        // SAFETY: the caller's program.
+        match unsafe { self.text(program, asked) } {
+            Ok(text) => {
+                // SAFETY: not null, and the caller's place for a number.
+                unsafe { size.write_unaligned(text.len()) };
+                0
+            }
+            Err(failed) => failed,
+        }
     }
 
     unsafe fn cubin(&self, program: Program, cubin: *mut c_char) -> c_int {
-        let ask = if changed().contains(&program.addr()) { self.ptx } else { self.cubin };
-        // SAFETY: the caller's own arguments; the room is what `cubin_size` has answered.
-        unsafe { ask(program, cubin) }
+        let Some(asked) = asked(program).filter(|_| !cubin.is_null()) else {
+            // SAFETY: the caller's own arguments.
+            return unsafe { (self.cubin)(program, cubin) };
+        };
+        // SAFETY: the caller's program.
+        match unsafe { self.text(program, asked) } {
+            Ok(text) => {
+                // SAFETY: the caller has the room that `cubin_size` has answered: the same text.
+                unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), cubin.cast(), text.len()) };
+                0
+            }
+            Err(failed) => failed,
+        }
     }
 
     unsafe fn destroy(&self, program: *mut Program) -> c_int {
