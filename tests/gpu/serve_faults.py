@@ -2,10 +2,13 @@
 
 tests/gpu/serve_faults.py FOLDER [WORKERS] [SECONDS] [GAP]      FOLDER as tests/gpu/faults.sh packs it; needs PyTorch and torchvision
 
-CUMUX_KERNELS_ON_DEMAND=0 in the environment is passed on: to compare with images that are loaded as a whole.
+CUMUX_KERNELS_ON_DEMAND=0 in the environment is passed on: to compare with images that are loaded as a whole. For each fault it prints after how many
+milliseconds the driver announced it, the core dump was written, the verdict was there, the successor served, and the process with the broken context was gone;
+and what memory and load the machine had. SERVE_LOGS=FOLDER keeps the logs.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -57,13 +60,14 @@ def run(with_faults):
         time.sleep(0.1)
     ready, used = time.time() - begun, subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
     start.touch()
-    faults, began = 0, []
+    faults, began, machine = 0, [], []
     end = time.time() + SECONDS
     while with_faults and time.time() < end - 1:
         time.sleep(GAP)
         culprit = subprocess.Popen([str(FOLDER / "culprit"), "store"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         culprit.stdout.readline()
         began.append(time.time())
+        machine.append((int(re.search(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())[1]) >> 20, os.getloadavg()[0]))
         culprit.wait(timeout=60)
         faults += 1
     failed, rates, longest = 0, [], []
@@ -80,8 +84,9 @@ def run(with_faults):
         else:
             failed += 1
             print("   ", text[0][-250:] if text else "no output")
+    if with_faults:
+        tell_steps(room / "log" / "server.log", began, machine)
     if os.environ.get("SERVE_LOGS") and with_faults:
-        print("faults at", *(time.strftime("%H:%M:%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03}" for at in began))
         subprocess.run(["cp", "-r", str(room / "log"), os.environ["SERVE_LOGS"]])
     log = "".join(path.read_text(errors="replace") for path in (room / "log").glob("*.log"))
     takeovers = [line.split("after ")[1].split(" ms")[0] for line in log.splitlines() if "has taken over" in line and "Control" in line]
@@ -93,6 +98,23 @@ def run(with_faults):
     except subprocess.TimeoutExpired:
         pass
     return sum(rates)
+
+
+STEPS = {"announced": "nothing more is given to the card", "dump": "the core dump is written", "verdict": "has broken the context", "successor": "has taken over", "gone": "has ended (signal"}
+
+
+def tell_steps(log, began, machine):
+    """When each step came after each fault, by the log, whose times are local."""
+    events = []
+    for line in log.read_text(errors="replace").splitlines():
+        stamp = re.match(r"\[(\d+-\d+-\d+ \d+:\d+:\d+)\.(\d+) ", line)
+        step = next((step for step, words in STEPS.items() if words in line), None)
+        if stamp and step:
+            events.append((time.mktime(time.strptime(stamp[1], "%Y-%m-%d %H:%M:%S")) + int(stamp[2]) / 1000, step))
+    for number, at in enumerate(began):
+        until = began[number + 1] if number + 1 < len(began) else at + 10
+        found = [f"{step} {(when - at) * 1e3:.0f}" for when, step in events if at <= when < until]
+        print(f"    fault {number + 1}: {', '.join(found) or 'nothing in the log'} ms; {machine[number][0]} GiB free, load {machine[number][1]:.1f}")
 
 
 if __name__ == "__main__":
