@@ -48,9 +48,11 @@ def run(with_faults):
     room = Path(tempfile.mkdtemp(prefix="serve"))
     for name in ("pipe", "log"):
         (room / name).mkdir(mode=0o700)
-    env = {k: v for k, v in os.environ.items() if k in ("CUMUX_KERNELS_ON_DEMAND", "CUMUX_LOG", "CUMUX_STANDBYS") or not k.startswith(("CUDA_", "CUMUX_"))} | {
+    env = {k: v for k, v in os.environ.items() if k in ("CUMUX_KERNELS_ON_DEMAND", "CUMUX_STANDBYS") or not k.startswith(("CUDA_", "CUMUX_"))} | {
         "CUDA_MPS_PIPE_DIRECTORY": str(room / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(room / "log"), "LD_LIBRARY_PATH": str(FOLDER / "lib")}
-    subprocess.run([str(FOLDER / "cumux"), "control", "--device", "cuda:0", "-d"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    # Clients would take it for the name of a file.
+    service = env | {"CUMUX_LOG": os.environ.get("CUMUX_LOG", "info")}
+    subprocess.run([str(FOLDER / "cumux"), "control", "--device", "cuda:0", "-d"], env=service, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     start, outputs, workers, begun = room / "start", [], [], time.time()
     for number in range(WORKERS):
         outputs.append(open(room / f"out{number}", "w+"))
