@@ -3,8 +3,9 @@
 //! The variables of an image are [placed](super::placement) in the memory of its client.
 //!
 //! An image whose variables hold nothing is loaded once and shared by all clients that bring the
-//! same bytes: chains of kernels serve all of them, too (decision 0112). The modules used last are
-//! kept when no client uses them. PTX is compiled separately, which delays no other client; only
+//! same bytes: chains of kernels serve all of them, too (decision 0112). If it is large, its
+//! kernels are loaded one by one ([`DividedImage`]). The modules used last are kept when no client
+//! uses them. PTX is compiled separately, which delays no other client; only
 //! machine code is loaded, while the card is quiet (decision 0107).
 
 use super::divided::DividedImage;
