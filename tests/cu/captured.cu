@@ -206,7 +206,8 @@ int main() {
     say("memory", same && allocated.dptr == inside && allocated.bytesize == n * sizeof(int));
     CHECK(cudaGraphExecDestroy(memory_exec));
     CHECK(cudaGraphExecDestroy(exec));
-    // A set is captured wherever it goes (cuDNN captures with no workspace, and sets the address afterwards).
+    // A set is captured wherever it goes: cuDNN captures without a workspace, and sets the address
+    // afterwards.
     cudaGraph_t draft;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     CHECK(cudaMemsetAsync(reinterpret_cast<void *>(0x80), 7, n, stream));
