@@ -11,6 +11,7 @@ use cumux_ring::file::Constant;
 use cumux_ring::page::Answer;
 use cumux_wire::record::{Header, Op};
 use cumux_wire::result;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -248,7 +249,7 @@ impl Session {
         let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| {
             self.lock_then_deliver(|inner| {
                 inner.confinement.add_module(request.module, &info);
-                inner.used_kernels.add_module(request.module, &info, &[]);
+                inner.used_kernels.add_module(request.module, &info, &BTreeSet::new());
             });
             self.deliver(request, &info)
         });
@@ -259,7 +260,7 @@ impl Session {
         match stored {
             Ok((written, image)) => {
                 self.tell_not_resumable(request.module, not_resumable.as_deref());
-                let spec = ModuleSpec { image, device: request.device, variables: placed, settings: Vec::new(), not_resumable, used: Vec::new() };
+                let spec = ModuleSpec { image, device: request.device, variables: placed, settings: Vec::new(), not_resumable, used: BTreeSet::new() };
                 (Change::Module { id: request.module, spec }, answer_with(result::SUCCESS, written, 0))
             }
             Err((code, text)) => {

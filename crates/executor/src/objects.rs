@@ -25,8 +25,8 @@ pub struct ModuleSpec {
     #[serde(default)]
     pub not_resumable: Option<String>,
     /// The functions that were launched, if its kernels are loaded one by one.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub used: Vec<u32>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub used: BTreeSet<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -366,10 +366,8 @@ impl Objects {
                 }
             }
             Change::KernelUsed { module, function } => {
-                if let Some(spec) = self.modules.get_mut(module)
-                    && !spec.used.contains(function)
-                {
-                    spec.used.push(*function);
+                if let Some(spec) = self.modules.get_mut(module) {
+                    spec.used.insert(*function);
                 }
             }
             Change::Alloc { address, bytes } => {
@@ -514,7 +512,7 @@ mod tests {
             small.clone().prop_map(|index| Change::StreamGone { index }),
             (small.clone(), "[a-f]{3}").prop_map(|(id, image)| Change::Module {
                 id,
-                spec: ModuleSpec { image, device: 0, variables: vec![("v".into(), 1, 2)], settings: vec![], not_resumable: None, used: vec![] }
+                spec: ModuleSpec { image, device: 0, variables: vec![("v".into(), 1, 2)], settings: vec![], not_resumable: None, used: BTreeSet::from([3]) }
             }),
             small.clone().prop_map(|id| Change::ModuleGone { id }),
             (small.clone(), small.clone(), any::<i32>()).prop_map(|(module, function, value)| Change::Function { module, function, attribute: 8, value }),

@@ -175,7 +175,7 @@ impl Watched {
                 Ok(Change::ModuleGone { id }) => drop(self.modules.remove(&id)),
                 Ok(Change::KernelUsed { module, function }) => {
                     if let Some(spec) = self.modules.get_mut(&module) {
-                        spec.used.push(function);
+                        spec.used.insert(function);
                     }
                 }
                 Ok(Change::Window { address, bytes }) => drop(self.pinned.insert(address, bytes)),
@@ -277,9 +277,8 @@ fn run(shared: &Shared, board: &Board) -> Stock {
                     if missing.is_empty() {
                         continue;
                     }
-                    kernels.extend(&missing);
                     is_complete = false;
-                    preload_kernels(shared, key, *number, &missing)
+                    preload_kernels(shared, key, *number, &missing).inspect(|()| kernels.extend(&missing))
                 }
                 Some(Attempt::NotLoaded) => continue,
                 None => {

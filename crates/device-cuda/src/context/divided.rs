@@ -9,6 +9,8 @@ use cumux_device::DeviceError;
 use cumux_fatbin::cubin::{Division, Undivided};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// Bytes of the smallest image that is divided. Each kernel that is loaded by itself needs a quiet
 /// card once more.
@@ -26,12 +28,12 @@ pub(super) struct DividedImage {
 
 impl DividedImage {
     /// Divides machine code that is worth it, and can be divided.
-    pub(super) fn of(image: &[u8]) -> Option<DividedImage> {
+    pub(super) fn of(image: Cow<'_, [u8]>) -> Option<DividedImage> {
         if image.len() < LEAST_BYTES {
             return None;
         }
-        let division = Division::read(image).inspect_err(|why| tracing::debug!("an image of {} bytes is loaded as a whole: {why}", image.len())).ok()?;
-        (division.functions().len() > 1).then(|| DividedImage { image: image.to_vec(), division, functions: Vec::new(), loading: Mutex::default() })
+        let division = Division::read(&image).inspect_err(|why| tracing::debug!("an image of {} bytes is loaded as a whole: {why}", image.len())).ok()?;
+        (division.functions().len() > 1).then(|| DividedImage { image: image.into_owned(), division, functions: Vec::new(), loading: Mutex::default() })
     }
 
     /// The size of the image.
@@ -50,7 +52,7 @@ impl DividedImage {
     /// The division does not know one of them.
     pub(super) fn number_functions<'a>(&mut self, kernels: impl Iterator<Item = &'a str>) -> Result<(), DeviceError> {
         let names = self.division.functions();
-        let indices: std::collections::HashMap<&str, usize> = names.iter().map(String::as_str).zip(0..).collect();
+        let indices: HashMap<&str, usize> = names.iter().map(String::as_str).zip(0..).collect();
         let find =
             |name: &str| indices.get(name).copied().ok_or_else(|| DeviceError::Invalid(format!("the outline has a kernel {name} that its image has not")));
         self.functions = kernels.map(find).collect::<Result<_, _>>()?;

@@ -440,7 +440,7 @@ fn choose_image(capability: u32, image: &[u8], divides: bool) -> Result<ChosenIm
                 ImageCode::WithVariables(bytes.into_owned())
             } else {
                 let resumption = placement::examine(&bytes);
-                let divided = if divides && resumption == Resumption::Possible { DividedImage::of(&bytes) } else { None };
+                let divided = if divides && resumption == Resumption::Possible { DividedImage::of(bytes) } else { None };
                 divided.map_or(ImageCode::WithoutVariables(resumption), ImageCode::Divided)
             };
             Ok(ChosenImage { symbols, code, idle: idle.unwrap_or_default() })

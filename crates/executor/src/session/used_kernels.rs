@@ -6,6 +6,7 @@
 use cumux_device::ModuleInfo;
 use cumux_wire::record::Op;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// The kernels of a session that were launched, of such modules.
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub struct UsedKernels {
 
 impl UsedKernels {
     /// Notes a module. `used`: the functions that were launched before, by their indices.
-    pub fn add_module(&mut self, module: u32, info: &ModuleInfo, used: &[u32]) {
+    pub fn add_module(&mut self, module: u32, info: &ModuleInfo, used: &BTreeSet<u32>) {
         self.remove_module(module);
         if info.on_demand {
             let functions = (0..).zip(&info.functions).map(|(index, _)| used.contains(&index)).collect();
@@ -57,14 +58,14 @@ mod tests {
         let info = |on_demand| ModuleInfo { functions: vec![FunctionInfo::default(); 3], on_demand, ..ModuleInfo::default() };
         let mut used = UsedKernels::default();
         assert_eq!(used.note(&launch(1, 0)), None);
-        used.add_module(1, &info(true), &[2]);
-        used.add_module(2, &info(false), &[]);
+        used.add_module(1, &info(true), &BTreeSet::from([2]));
+        used.add_module(2, &info(false), &BTreeSet::new());
         assert_eq!((used.note(&launch(1, 0)), used.note(&launch(1, 0)), used.note(&launch(1, 1))), (Some((1, 0)), None, Some((1, 1))));
         assert_eq!((used.note(&launch(1, 2)), used.note(&launch(2, 0)), used.note(&launch(1, 3))), (None, None, None), "known before, loaded whole, none");
         assert_eq!(used.note(&Op::MemInfo { device: 0 }), None);
         used.remove_module(1);
         assert_eq!(used.note(&launch(1, 1)), None);
-        used.add_module(1, &info(true), &[]);
+        used.add_module(1, &info(true), &BTreeSet::new());
         assert_eq!(used.note(&launch(1, 1)), Some((1, 1)), "a new module with an old number");
     }
 }
