@@ -1,5 +1,5 @@
-// Kernels that launch kernels: what comes after what, what the calls answer, and what memory they see. The argument names the part; each prints
-// its name with PASS, or what is wrong.
+// Kernels that launch kernels: what comes after what, what the calls answer, and what memory they
+// see. The argument names the part; each prints its name with PASS, or what is wrong.
 // nvcc: -rdc=true -lcudadevrt -gencode arch=compute_75,code=compute_75
 #include "../../examples/example.cuh"
 
