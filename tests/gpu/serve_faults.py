@@ -45,6 +45,7 @@ def work(number, seconds, start):
 
 
 def run(with_faults):
+    seconds = SECONDS if with_faults else min(SECONDS, 15.0)
     room = Path(tempfile.mkdtemp(prefix="serve"))
     for name in ("pipe", "log"):
         (room / name).mkdir(mode=0o700)
@@ -56,14 +57,14 @@ def run(with_faults):
     start, outputs, workers, begun = room / "start", [], [], time.time()
     for number in range(WORKERS):
         outputs.append(open(room / f"out{number}", "w+"))
-        workers.append(subprocess.Popen([sys.executable, __file__, "--worker", str(number), str(SECONDS), str(start)], env=env, stdout=outputs[-1], stderr=subprocess.STDOUT))
+        workers.append(subprocess.Popen([sys.executable, __file__, "--worker", str(number), str(seconds), str(start)], env=env, stdout=outputs[-1], stderr=subprocess.STDOUT))
     until = time.time() + 90
     while time.time() < until and any("ready" not in (room / f"out{n}").read_text() for n in range(WORKERS)) and all(w.poll() is None for w in workers):
         time.sleep(0.1)
     ready, used = time.time() - begun, subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
     start.touch()
     faults, began, machine = 0, [], []
-    end = time.time() + SECONDS
+    end = time.time() + seconds
     while with_faults and time.time() < end - 1:
         time.sleep(GAP)
         culprit = subprocess.Popen([str(FOLDER / "culprit"), "store"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
