@@ -2,6 +2,9 @@
 //   told CLASS CODE NAME          every wait after the fault failed with this
 //   UNTOLD CLASS                  a wait after the fault succeeded
 // Classes: store load atomic null misaligned trap assert stack shared invalid_pc endless
+//   many         1,000 blocks of 256 threads, each with one store to a wrong address
+//   many_traps   the same with a trap
+//   storm        256 threads that store to wrong addresses over and over
 #include <cassert>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +23,8 @@ __global__ void k_stack(int *o, int n) { volatile int a[64]; a[0] = n; *o = deep
 __global__ void k_shared(int *o, int i) { __shared__ int s[32]; volatile int *q = s; q[i] = 1; *o = q[threadIdx.x]; }
 typedef void (*Function)(int *);
 __global__ void k_invalid_pc(int *o, unsigned long long where) { ((Function)where)(o); }
+__global__ void k_many(int *p) { p[(size_t(blockIdx.x) << 16) + threadIdx.x] = 1; }
+__global__ void k_storm(int *p) { for (int i = 0; i < 1000000; ++i) *(volatile int *)(p + (size_t(i) << 12) + threadIdx.x) = i; }
 __global__ void k_endless(volatile int *p) { while (*p != 77) {} }
 
 int main(int argc, char **argv) {
@@ -43,6 +48,9 @@ int main(int argc, char **argv) {
     else if (fault == "stack") k_stack<<<1, 32, 0, s>>>(p, 100000);
     else if (fault == "shared") k_shared<<<1, 32, 0, s>>>(p, 1 << 20);
     else if (fault == "invalid_pc") k_invalid_pc<<<1, 1, 0, s>>>(p, 0x7ffffff00ull);
+    else if (fault == "many") k_many<<<1000, 256, 0, s>>>(bad);
+    else if (fault == "many_traps") k_trap<<<1000, 256, 0, s>>>();
+    else if (fault == "storm") k_storm<<<1, 256, 0, s>>>(bad);
     else if (fault == "endless") k_endless<<<1, 1, 0, s>>>(p);
     else return 9;
     cudaError_t error = cudaStreamSynchronize(s);

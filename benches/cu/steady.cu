@@ -2,7 +2,7 @@
 //   right KIND rounds N longest MS pauses MS,MS,…     all results right; the longest time between the ends of two rounds, and those over 25 ms
 //   WRONG KIND …                                      a wrong result without an error
 //   error KIND CODE NAME …                            a CUDA call failed
-// Kinds: vector reduce stencil atomics graph streams copies sets constant variable printf managedless tiny long_kernel
+// Kinds: vector reduce stencil atomics graph streams copies sets constant variable printf managedless tiny long_kernel longer_kernel
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -186,8 +186,8 @@ int main(int argc, char **argv) {
             mix<<<1, 32, 0, s[0]>>>(a, 32, salt, 1);
             for (int i = 0; i < 32; ++i) mirror[i] = mixed(mirror[i], salt, 1);
             check(a, mirror, 32);
-        } else if (kind == "long_kernel") {
-            busy<<<4, 64, 0, s[0]>>>(20000000, one);
+        } else if (kind == "long_kernel" || kind == "longer_kernel") {
+            busy<<<4, 64, 0, s[0]>>>(kind == "long_kernel" ? 20000000 : 300000000, one);
             bins[0] += 1;
             check(one, bins, 1);
         } else {

@@ -74,6 +74,9 @@ pub trait Sink: Send + Sync {
     /// channel. Printf goes to [`Channel::Output`], the messages of failed assertions to
     /// [`Channel::Error`], and those before the fault that they end in is reported.
     fn text(&self, client: ClientId, channel: Channel, text: &[u8]);
+    /// The device has begun to look at a fault. It may be lost soon; until then, nothing that keeps
+    /// it busy should begin.
+    fn fault_noticed(&self) {}
     /// The client's work has broken the device; its unfinished work was reported with this fault
     /// already. A client that had none hears of the fault by this alone.
     fn faulted(&self, client: ClientId, fault: &Fault) {

@@ -310,6 +310,7 @@ impl Executor {
                     }
                 }
                 ToExecutor::Retire => self.sink.retire(),
+                ToExecutor::Quit if self.sink.has_lost_device() => sink::end_at_once(),
                 ToExecutor::Quit => return Ok(()),
             }
         }

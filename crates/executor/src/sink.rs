@@ -33,6 +33,8 @@ pub struct Reports {
     lanes: OnceLock<(Arc<dyn IntakeLanes>, Leaving)>,
     /// Set once clients have left or are to leave: this executor takes no others.
     apart: OnceLock<()>,
+    /// Set once the device is lost.
+    lost: OnceLock<()>,
 }
 
 /// Whether clients can leave for another process while this one goes on.
@@ -55,12 +57,17 @@ pub trait IntakeLanes: Send + Sync {
 impl Reports {
     #[must_use]
     pub fn new(sessions: Sessions, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Self {
-        Self { sessions, mailboxes, outbox, lanes: OnceLock::new(), apart: OnceLock::new() }
+        Self { sessions, mailboxes, outbox, lanes: OnceLock::new(), apart: OnceLock::new(), lost: OnceLock::new() }
     }
 
     /// Whether clients have left or are to leave, so that this executor takes no others.
     pub fn is_apart(&self) -> bool {
         self.apart.get().is_some()
+    }
+
+    /// Whether the device is lost. Such a process has nothing to put in order.
+    pub fn has_lost_device(&self) -> bool {
+        self.lost.get().is_some()
     }
 
     /// From now on this executor takes no others.
@@ -72,6 +79,13 @@ impl Reports {
     pub fn set_lanes(&self, lanes: Arc<dyn IntakeLanes>, leaving: Leaving) {
         let _ = self.lanes.set((lanes, leaving));
     }
+}
+
+/// Ends a process whose device is lost. The orderly end of one with a broken context takes most of a
+/// second, and may wait for what the driver still does about the fault.
+pub fn end_at_once() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    std::process::exit(DEVICE_LOST);
 }
 
 /// Gives reports to their sessions: one lock for those of one client that follow each other.
@@ -102,6 +116,13 @@ impl Sink for Reports {
             // Stable: the order within a stream stays.
             reports.sort_by_key(|report| report.client);
             deliver(&self.sessions, reports);
+        }
+    }
+
+    /// Only of an executor that serves: the driver makes a debugger of its own for each context.
+    fn fault_noticed(&self) {
+        if self.lanes.get().is_some() {
+            self.outbox.put(FromExecutor::FaultNoticed);
         }
     }
 
@@ -153,6 +174,7 @@ impl Sink for Reports {
     fn lost(&self, why: &str, begun: Begun) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
         steps::pass(Step::LossHeard);
+        let _ = self.lost.set(());
         // It opens no session any more.
         let _ = self.apart.set(());
         // What was over counts, and the culprit's error is the server's to know, too.
@@ -177,9 +199,7 @@ impl Sink for Reports {
         if departed == sessions.len() {
             std::thread::sleep(TAKEOVER_FIRST);
         }
-        // The orderly end of a process with a broken context takes most of a second.
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-        std::process::exit(DEVICE_LOST);
+        end_at_once();
     }
 
     fn text(&self, client: ClientId, channel: Channel, text: &[u8]) {

@@ -188,6 +188,10 @@ impl Sink for Tagged {
         self.together.reports.text(client, channel, text);
     }
 
+    fn fault_noticed(&self) {
+        self.together.reports.fault_noticed();
+    }
+
     fn faulted(&self, client: ClientId, fault: &Fault) {
         self.together.reports.faulted(client, fault);
     }

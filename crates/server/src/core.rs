@@ -248,6 +248,8 @@ pub(crate) struct Executors {
     pub(crate) next_stripe: u32,
     /// Why there is no standby: the device cannot be opened twice.
     pub(crate) no_standby: Option<String>,
+    /// A fault is being handled: until then at most, whoever comes up waits.
+    pub(crate) calm_until: Option<Instant>,
     /// What the last one that could not serve has said.
     pub(crate) last_failure: String,
     /// Whether devices that could not be opened are tried again.
@@ -411,6 +413,7 @@ impl<H: Host> Core<H> {
                 build: 1,
                 next_stripe: 0,
                 no_standby: None,
+                calm_until: None,
                 losses: Losses::default(),
                 last_failure: String::new(),
                 coming_back: Return::AllPresent,

@@ -131,6 +131,7 @@ impl<H: Host> Core<H> {
             self.log.start(&self.executors.devices);
         }
         steps::pass(Step::ServerHeardOfTakeover);
+        self.end_calm();
         if let Some(worker) = self.executors.workers.get(&id) {
             // A standby could not write it into pages.
             worker.send(ToExecutor::Server { pid: self.pid });
@@ -260,6 +261,7 @@ impl<H: Host> Core<H> {
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         // Its clients' kernels did it, and those were told: it says nothing against the device.
         worker.excuse();
+        worker.lost_since = Some(Instant::now());
         let lived = worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed());
         let pid = worker.pid;
         if self.executors.service.active() == Some(id) {
@@ -267,6 +269,7 @@ impl<H: Host> Core<H> {
         } else {
             self.apart_is_over(id, lived);
         }
+        self.hasten_end(id);
     }
 
     /// An executor has let go of all sessions but these.
@@ -399,9 +402,11 @@ impl<H: Host> Core<H> {
         let is_alone = self.executors.no_standby.is_some();
         let present = self.executors.workers.values().filter(|worker| worker.is_shared() && (is_alone || worker.is_wanted())).count();
         // One after the other: several at once come up no sooner.
+        let is_calm = self.executors.calm_until.is_some() || self.is_one_ending(now);
         let is_coming_up = self.executors.workers.values().any(|worker| worker.is_shared() && worker.is_wanted() && worker.is_awaited());
         if present < wanted
             && !is_coming_up
+            && !is_calm
             && now >= self.executors.start_after
             && let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid, Scope::Shared))
         {
@@ -460,7 +465,9 @@ impl<H: Host> Core<H> {
     /// One that stands still is ended, and another takes its place.
     fn look_at_workers(&mut self, now: Instant) {
         let mut notes = Vec::new();
-        for worker in self.executors.workers.values_mut() {
+        let is_calm = self.executors.calm_until.is_some();
+        // Who comes up was stopped by us, then.
+        for worker in self.executors.workers.values_mut().filter(|worker| !(is_calm && worker.is_awaited())) {
             let Some(finding) = worker.check_motion(now, |pid| self.host.motion(pid)) else { continue };
             let pid = worker.pid;
             notes.push(match finding {
@@ -486,6 +493,7 @@ impl<H: Host> Core<H> {
         all.extend(own.filter_map(|worker| worker.activated).map(|since| since + self.limits.waits.start));
         all.push(self.executors.start_after);
         all.extend(self.executors.losses.next_change());
+        all.extend(self.calm_deadlines());
         all
     }
 

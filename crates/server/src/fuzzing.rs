@@ -103,6 +103,8 @@ impl Host for Stage {
         if self.lock().stopped.contains(&pid) { Motion::Stopped } else { Motion::Runs }
     }
 
+    fn stop(&self, _: &Process) {}
+
     fn set_going(&self, _: &Process) {
         self.lock().stopped.clear();
     }

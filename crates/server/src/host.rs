@@ -53,6 +53,8 @@ pub trait Host: Send + Clone + 'static {
     fn kill(&self, pid: u32, process: &Process);
     /// Whether a signal has stopped it.
     fn motion(&self, pid: u32) -> Motion;
+    /// Stops a process until it is set going.
+    fn stop(&self, process: &Process);
     /// Lets a stopped process go on.
     fn set_going(&self, process: &Process);
     /// To be called once a process has ended: frees its entry if it was our child, and says how it
@@ -155,6 +157,10 @@ impl Host for System {
 
     fn motion(&self, pid: u32) -> Motion {
         pulse::motion(pid)
+    }
+
+    fn stop(&self, process: &Process) {
+        let _ = process.signal(Signal::STOP);
     }
 
     fn set_going(&self, process: &Process) {

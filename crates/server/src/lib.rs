@@ -52,6 +52,7 @@
 #![warn(missing_docs, missing_debug_implementations)]
 
 mod apart;
+mod calm;
 mod clients;
 mod confine;
 mod core;

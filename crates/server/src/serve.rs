@@ -212,6 +212,7 @@ impl<H: Host> Core<H> {
                     self.keeper.kill(&self.host);
                 }
             }
+            FromExecutor::FaultNoticed => self.fault_noticed(),
             FromExecutor::DeviceLost { why } => self.device_lost(worker, &why),
             FromExecutor::Failed { why } => self.cannot_serve(worker, if why.is_empty() { "it did not say why; see server.log" } else { &why }),
             // Late words of one that does not serve.
@@ -253,6 +254,7 @@ impl<H: Host> Core<H> {
         }
         self.mend_keeper(now);
         self.mend_workers(now);
+        self.limit_calm(now);
         self.admit_arrivals();
         self.mend_own(now);
         self.move_sessions(now);

@@ -188,6 +188,8 @@ pub(crate) struct Worker {
     /// When it was told to serve.
     pub(crate) activated: Option<Instant>,
     pub(crate) serving_since: Option<Instant>,
+    /// Since when its device is lost.
+    pub(crate) lost_since: Option<Instant>,
     contact: Contact,
     standing: Standing,
     /// None where nobody counts.
@@ -206,6 +208,7 @@ impl Worker {
             build: 0,
             activated: None,
             serving_since: None,
+            lost_since: None,
             contact: Contact::Awaited { since: now },
             standing: Standing::Wanted,
             heartbeat: heartbeat.map(|limit| Heartbeat { pulse: Pulse::new(limit, now), lanes: Vec::new(), pace: Pace::GoesOn }),

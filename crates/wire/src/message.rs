@@ -812,6 +812,9 @@ pub enum FromExecutor {
         /// The sessions that stay.
         staying: Vec<u32>,
     },
+    /// The device begins to look at a fault, and may be lost within a second or so. Until then,
+    /// nothing should keep it busy.
+    FaultNoticed,
     /// What the card has written down of the faults of these sessions; with a descriptor of the
     /// core dump, a file.
     CoreDump {

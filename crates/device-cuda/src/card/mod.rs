@@ -14,8 +14,8 @@ use crate::context::{
     PinnedWindow, Sharing, VariablesHome, read_facts,
 };
 use crate::counters::Counters;
-use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver};
-use crate::engine::{Engine, Mailboxes, Message, Shared};
+use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, note_faulting_code, watch_requests};
+use crate::engine::{Engine, Mailboxes, Message, SPARED_WAITS, Shared};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
@@ -41,13 +41,21 @@ const QUERY_NS: u64 = 1_000_000;
 /// until it is handled, so there are few.
 const RARE_QUERY_NS: u64 = 20_000_000;
 
+/// How much longer than the work of others the driver is kept from ending what runs after a fault.
+const HOLD_MARGIN: Duration = Duration::from_secs(10);
+
 /// Has the engines notified when the driver announces a fault.
-fn watch_faults(watch: &Arc<Watch>, mailboxes: &Arc<Mailboxes>) -> std::io::Result<()> {
-    let (watch, mailboxes) = (watch.clone(), mailboxes.clone());
+fn watch_faults(watch: &Arc<Watch>, mailboxes: &Arc<Mailboxes>, sink: &Arc<dyn Sink>) -> std::io::Result<()> {
+    let (watch, mailboxes, sink) = (watch.clone(), mailboxes.clone(), sink.clone());
     listen_to_driver(move |line| match watch.note(read_line(line)) {
         Notice::Nothing => {}
         Notice::FaultBegins => mailboxes.iter().for_each(|mailbox| mailbox.send(Message::FaultBegins)),
-        Notice::ReadDump => watch.set_dump(read_dump()),
+        Notice::FaultNoticed => sink.fault_noticed(),
+        Notice::ReadDump => {
+            let dump = read_dump();
+            note_faulting_code(dump.as_ref().map(|dump| dump.faulting_code()).unwrap_or_default());
+            watch.set_dump(dump);
+        }
         Notice::Log(text) => tracing::warn!("the driver says: {text}"),
     })
 }
@@ -108,7 +116,7 @@ impl Card {
         let thread_failed = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
         let (watch, mailboxes) = (Arc::new(Watch::default()), Arc::new(Mailboxes::new(settings.engines)));
         if settings.core_dumps {
-            watch_faults(&watch, &mailboxes).map_err(thread_failed)?;
+            watch_faults(&watch, &mailboxes, &sink).map_err(thread_failed)?;
         }
         let driver = Driver::open(ordinal, if settings.core_dumps { Dumps::On } else { Dumps::Off })?;
         let facts = read_facts(driver.device(), ordinal);
@@ -167,6 +175,10 @@ impl Card {
             let engine = Engine::new(&shared, number).map_err(|error| DeviceError::System(remedy::cannot_prepare(ordinal, &driver.describe(error), error)))?;
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.run()).map_err(thread_failed)?;
             card.engine_threads.push(thread);
+        }
+        if settings.core_dumps {
+            // Longer than any work is waited for.
+            watch_requests(settings.fault_wait * SPARED_WAITS + HOLD_MARGIN);
         }
         Ok(Arc::new(card))
     }

@@ -7,7 +7,7 @@
 //! prints it: the card stands still until the driver goes on.
 #![expect(clippy::disallowed_types, reason = "noted by the driver's thread, which must not wait; engines look at it without a lock")]
 
-use crate::fault::announces_fault;
+use crate::fault::{FAULT_NOTICED, announces_fault};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use parking_lot::Mutex;
@@ -47,16 +47,12 @@ pub(crate) fn is_fault_announced() -> bool {
     ANNOUNCED.load(Ordering::Acquire)
 }
 
-/// Takes what is printed. C calls it with bytes of its buffer.
-unsafe extern "C" fn take_printed(_cookie: *mut c_void, bytes: *const c_char, count: usize) -> isize {
-    if bytes.is_null() {
-        return 0;
-    }
-    // SAFETY: C gives `count` initialised bytes, which live until this returns.
-    let mut printed = unsafe { core::slice::from_raw_parts(bytes.cast::<u8>(), count) };
-    if announces_fault(printed) {
-        ANNOUNCED.store(true, Ordering::Release);
-    }
+/// Tells the listeners that the driver looks at a fault, as a line of their own.
+pub(super) fn notify_noticed() {
+    write_to_pipe(format!("\n{FAULT_NOTICED}\n").as_bytes());
+}
+
+fn write_to_pipe(mut printed: &[u8]) {
     while let (Some(pipe), false) = (PIPE.get(), printed.is_empty()) {
         match rustix::io::write(pipe, printed) {
             Ok(written) => printed = printed.get(written..).unwrap_or_default(),
@@ -64,6 +60,19 @@ unsafe extern "C" fn take_printed(_cookie: *mut c_void, bytes: *const c_char, co
             Err(_) => break,
         }
     }
+}
+
+/// Takes what is printed. C calls it with bytes of its buffer.
+unsafe extern "C" fn take_printed(_cookie: *mut c_void, bytes: *const c_char, count: usize) -> isize {
+    if bytes.is_null() {
+        return 0;
+    }
+    // SAFETY: C gives `count` initialised bytes, which live until this returns.
+    let printed = unsafe { core::slice::from_raw_parts(bytes.cast::<u8>(), count) };
+    if announces_fault(printed) {
+        ANNOUNCED.store(true, Ordering::Release);
+    }
+    write_to_pipe(printed);
     // Nobody would know what to do with a failure.
     count.cast_signed()
 }

@@ -6,7 +6,7 @@
 //! (loaded     (facts    (Driver)   launch ─▶ graph
 //!  once)      of one               words
 //!             card)                capture, messages, thread: this process, not the card
-//!               └──▶ dumps
+//!               └──▶ dumps     handling, requests: how the driver handles a fault
 //! ```
 //!
 //! What the `SAFETY` notes lean on:
@@ -27,6 +27,7 @@ mod device;
 mod dumps;
 mod graph;
 mod handle;
+mod handling;
 mod launch;
 mod library;
 mod locate;
@@ -34,6 +35,7 @@ mod memory;
 mod messages;
 mod module;
 mod partition;
+mod requests;
 mod stream;
 mod table;
 mod tensor;
@@ -46,6 +48,7 @@ pub(crate) use device::DeviceHandle;
 pub(crate) use dumps::{MappedDump, share_dump};
 pub(crate) use graph::{ChainGraph, GraphKernel};
 pub(crate) use handle::{Function, GreenContext, Module, Stream};
+pub(crate) use handling::{note_faulting_code, watch_requests};
 pub(crate) use launch::LaunchShape;
 pub(crate) use messages::{is_fault_announced, listen_to_driver};
 pub(crate) use module::CompileError;

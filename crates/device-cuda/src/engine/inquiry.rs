@@ -14,7 +14,7 @@
 //! also where the driver reports errors for their contexts (measured: driver 580 does). Ending the
 //! process while their kernels run would stop everybody until those have ended.
 
-use super::state::{ContextState, Engine, Evacuation, Inquiry};
+use super::state::{ContextState, Engine, Evacuation, Finish, Inquiry, Parting};
 use crate::driver::share_dump;
 use crate::fault::{CudaError, Dump, DumpState, FlyingKernel, Rule, STILL_MS, Verdict, Whose, accusation, decide, whose};
 use crate::track::{Flight, Reporting};
@@ -26,7 +26,9 @@ use std::time::{Duration, Instant};
 const QUIET_BEFORE_ASKING: Duration = Duration::from_millis(200);
 /// How many times as long as after a fault of its own a spared card waits for its work, if the
 /// driver reports errors for its context, too: its kernels run on all the same.
-pub(super) const SPARED_WAITS: u32 = 12;
+pub(crate) const SPARED_WAITS: u32 = 12;
+/// How long nothing has been completed after the dump before others leave those whose kernels run.
+const PART_AFTER: Duration = Duration::from_millis(30);
 /// How long the core dump is waited for where the streams tell who the culprit is.
 const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
 
@@ -65,7 +67,7 @@ impl Engine {
         let launched = self.streams.tracker.estimates.kernels().cloned().collect();
         let (flying, known) = self.shared.loss.gather_flying(own, launched, self.shared.mailboxes.len());
         tracing::info!(kernels = flying.len(), completed = completed.len(), "nothing more is given to the card");
-        self.context = ContextState::Faulted(Box::new(Inquiry { begun, moved: None, flying, known, completed }));
+        self.context = ContextState::Faulted(Box::new(Inquiry { begun, moved: None, flying, known, completed, waits_since: None }));
     }
 
     /// The kernels in flight.
@@ -93,7 +95,7 @@ impl Engine {
         let open: BTreeSet<(ClientId, u64)> = self.streams.tracker.flights().map(|(_, flight)| (flight.client, flight.token)).collect();
         let ContextState::Faulted(inquiry) = &mut self.context else { return false };
         if progress {
-            inquiry.moved = None;
+            (inquiry.moved, inquiry.waits_since) = (None, None);
         }
         inquiry.completed.append(&mut over);
         self.over = over;
@@ -125,9 +127,11 @@ impl Engine {
             _ if membership.is_alone() => Whose::Ours,
             _ if membership.is_fault_anothers() => Whose::Anothers,
             _ if is_over => Whose::Ours,
-            // Nothing runs here, and the context works.
-            Some(_) if answer == Some(Ok(true)) && !self.streams.tracker.is_busy() => Whose::Anothers,
-            Some(dump) => whose(dump, inquiry.known.as_deref()),
+            Some(dump) => match whose(dump, inquiry.known.as_deref()) {
+                // Nothing runs here, and the context works.
+                Whose::Unknown if answer == Some(Ok(true)) && !self.streams.tracker.is_busy() => Whose::Anothers,
+                by_dump => by_dump,
+            },
             None => Whose::Unknown,
         };
         let verdict = match whose {
@@ -148,8 +152,16 @@ impl Engine {
             return progress;
         }
         let waits_for = |flight: &Flight| flight.reporting == Reporting::Due && !(verdict.is_certain() && verdict.suspects.contains_key(&flight.client));
-        if !is_over && !is_late && self.streams.tracker.flights().any(|(_, flight)| waits_for(flight)) {
-            return progress;
+        if !is_over && !is_late {
+            let running: BTreeSet<ClientId> = self.streams.tracker.flights().filter(|(_, flight)| waits_for(flight)).map(|(_, flight)| flight.client).collect();
+            if !running.is_empty() {
+                let waited_enough = !is_dump_pending && inquiry.waits_since.get_or_insert_with(Instant::now).elapsed() >= PART_AFTER;
+                let parts = waited_enough && verdict.is_certain() && self.can_part_from(&running);
+                if parts {
+                    self.part_from(running, &verdict, dump.as_deref());
+                }
+                return progress || parts;
+            }
         }
         self.conclude(&verdict, dump.as_deref().and_then(|dump| dump.describe_place()));
         true
@@ -169,7 +181,15 @@ impl Engine {
 
     /// Reports everything by the verdict. A successor does what was not begun.
     fn conclude(&mut self, verdict: &Verdict, place: Option<String>) {
-        let ContextState::Faulted(inquiry) = std::mem::replace(&mut self.context, ContextState::Broken) else { return };
+        if let Some(Finish { error, what, .. }) = self.report_verdict(verdict, place) {
+            self.end_broken(error, &what);
+        }
+    }
+
+    /// Reports what was completed by the verdict, and the culprits' faults. Work of others that
+    /// still runs is left.
+    pub(super) fn report_verdict(&mut self, verdict: &Verdict, place: Option<String>) -> Option<Finish> {
+        let ContextState::Faulted(inquiry) = std::mem::replace(&mut self.context, ContextState::Broken) else { return None };
         let error = verdict.error.unwrap_or(CudaError::LAUNCH_FAILED);
         let what = self.shared.driver.describe(error);
         let what = place.map_or_else(|| what.clone(), |place| format!("{what} ({place})"));
@@ -179,7 +199,6 @@ impl Engine {
             waited_ms = inquiry.begun.elapsed().as_millis() as u64,
             "a kernel has broken the context: {what}"
         );
-        self.shared.loss.declare(error, self.shared.driver.describe_numbered(error));
         let fault_of = |client: ClientId| {
             let suspect = verdict.suspects.get(&client)?;
             Some(Fault { result: error.number(), text: format!("{}; {}", accusation(&verdict.suspects, suspect, &what), verdict.rule.describe()) })
@@ -213,23 +232,31 @@ impl Engine {
         {
             self.shared.sink.dumped(&verdict.suspects.keys().copied().collect::<Vec<_>>(), dump);
         }
-        let (kernels, others) = self.list_doubts();
-        for (client, kernels) in kernels {
-            let text = format!("another client's kernel ended the context ({what}) while {kernels} was under way; whether it had finished is not known");
-            self.stop_client(client, &Fault { result: error.number(), text });
-        }
-        self.finish_closing();
         if verdict.rule == Rule::CodeOfThePast && verdict.suspects.is_empty() {
             tracing::warn!("several clients have launched that kernel, and none had it in flight: nobody is told the error");
         }
         if verdict.rule == Rule::CannotTell {
             tracing::warn!("{} clients had kernels under way, and nothing tells whose it was", verdict.suspects.len());
         }
+        Some(Finish { parting: Parting::UnderWay, until: inquiry.begun + self.shared.fault_wait * SPARED_WAITS, asked: Instant::now(), error, what })
+    }
+
+    /// Declares the context broken. What has no mark by now never gets one: the clients whose
+    /// kernels that are get an error, and a successor does what was not begun.
+    pub(super) fn end_broken(&mut self, error: CudaError, what: &str) {
+        self.context = ContextState::Broken;
+        self.shared.loss.declare(error, self.shared.driver.describe_numbered(error));
+        let (kernels, others) = self.list_doubts();
+        for (client, kernels) in kernels {
+            let text = format!("another client's kernel ended the context ({what}) while {kernels} was under way; whether it had finished is not known");
+            self.stop_client(client, &Fault { result: error.number(), text });
+        }
+        self.finish_closing();
         self.shared.finish_loss(others);
     }
 
     /// Reports completed work whose printed text has not been fetched. The text is lost.
-    fn release_held(&mut self) {
+    pub(super) fn release_held(&mut self) {
         for (id, queue) in &mut self.streams.queues {
             let client = queue.stream.client.id;
             let held = queue.held.release();

@@ -2,7 +2,7 @@
 
 use super::ends::Admission;
 use super::message::Message;
-use super::state::{ContextState, Engine};
+use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
@@ -50,6 +50,11 @@ impl Engine {
                 }
             }
             Message::Evacuate(staying, until, done) => self.begin_evacuation(staying, until, done),
+            Message::HaveParted => {
+                if let ContextState::Finishing(finish) = &mut self.context {
+                    finish.parting = Parting::Over;
+                }
+            }
             Message::ListLongClients(longer_than_ns, asker) => {
                 // The send fails if the thread has stopped waiting.
                 let _ = asker.send(self.list_long_clients(longer_than_ns));
@@ -74,7 +79,7 @@ impl Engine {
         match self.context {
             // Kept until the client is closed. The successor runs it.
             _ if leaves => queue.work.push_back((token, work)),
-            ContextState::Broken | ContextState::Faulted(_) => queue.work.push_back((token, work)),
+            ContextState::Broken | ContextState::Faulted(_) | ContextState::Finishing(_) => queue.work.push_back((token, work)),
             ContextState::Working if matches!(work, Work::Nop) && queue.is_drained() => {
                 self.reports.push(Report { client, stream: id, token, outcome: Outcome::Done { device_ns: 0 } });
             }

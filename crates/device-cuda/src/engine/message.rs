@@ -45,6 +45,8 @@ pub(crate) enum Message {
     /// Let go of all clients but these, and answer with what is in doubt of their work when nothing
     /// of it is in flight, or at that time.
     Evacuate(BTreeSet<ClientId>, Instant, Sender<Vec<InDoubt>>),
+    /// All clients have left but those whose kernels still run after a fault.
+    HaveParted,
     /// Answer with the clients whose work has run for longer than so many nanoseconds.
     ListLongClients(u64, Sender<Vec<ClientId>>),
     /// The driver has announced a fault: submit nothing more, and find out whose it was.

@@ -8,7 +8,7 @@
 //! chains, unloading) are made on the helper threads.
 //!
 //! ```text
-//! run ─▶ intake ─▶ evacuate, lose ─▶ complete ─▶ inquiry ─▶ close ─▶ printing
+//! run ─▶ intake ─▶ lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ evacuate, close ─▶ printing
 //!                                                      ┌───────────────────┘
 //!                                                      └─▶ state ─▶ shared ─▶ message
 //!                                                            └────▶ ends
@@ -18,6 +18,7 @@ mod close;
 mod complete;
 mod ends;
 mod evacuate;
+mod finish;
 mod inquiry;
 mod intake;
 mod lose;
@@ -27,6 +28,7 @@ mod run;
 mod shared;
 mod state;
 
+pub(crate) use inquiry::SPARED_WAITS;
 pub(crate) use message::{Mailboxes, Message};
 pub(crate) use shared::Shared;
 pub(crate) use state::Engine;

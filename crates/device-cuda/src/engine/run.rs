@@ -1,7 +1,7 @@
 //! The main loop of an engine's thread.
 
 use super::message::Message;
-use super::state::Engine;
+use super::state::{ContextState, Engine};
 use crate::driver::allow_short_sleeps;
 use crate::polling::Pause;
 use std::collections::BTreeSet;
@@ -54,6 +54,8 @@ impl Engine {
             }
             if self.is_faulted() {
                 progress |= self.continue_inquiry();
+            } else if matches!(self.context, ContextState::Finishing(_)) {
+                progress |= self.continue_finish();
             } else {
                 progress |= self.issue_ready();
                 self.long_work.begin_hold();
@@ -113,7 +115,7 @@ impl Engine {
 
     /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
-        let in_flight = self.is_faulted() || (self.streams.tracker.is_busy() && self.context_works());
+        let in_flight = self.is_faulted() || (self.streams.tracker.is_busy() && self.context_runs());
         match self.shared.polling.pause(idle_ns, in_flight) {
             Pause::Spin => std::hint::spin_loop(),
             Pause::Nap(nap) => self.shared.mailboxes.of(self.number).sleep(Some(nap)),

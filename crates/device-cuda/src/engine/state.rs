@@ -3,7 +3,7 @@
 use super::ends::ClientEnds;
 use super::shared::Shared;
 use crate::driver::Stream;
-use crate::fault::{Call, FlyingKernel, KnownKernel};
+use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
 use crate::issue::{Issuer, Streams};
 use crate::quiet::LongWork;
 use crate::track::{Flight, Printing};
@@ -26,14 +26,40 @@ pub(super) struct Inquiry {
     pub(super) known: Option<Vec<KnownKernel>>,
     /// Work that was completed after the announcement, with the nanoseconds it took.
     pub(super) completed: Vec<(Flight, u64)>,
+    /// Since when the dump is written and nothing was completed.
+    pub(super) waits_since: Option<Instant>,
+}
+
+/// Whether those have left who do not wait for others' kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parting {
+    /// They are leaving.
+    UnderWay,
+    /// They have left.
+    Over,
+}
+
+/// What an engine does after a verdict while kernels of innocent clients still run.
+pub(super) struct Finish {
+    /// Whether all others have left.
+    pub(super) parting: Parting,
+    /// They are not waited for any longer.
+    pub(super) until: Instant,
+    /// When the driver was asked last whether it has ended what runs.
+    pub(super) asked: Instant,
+    /// What has broken the context.
+    pub(super) error: CudaError,
+    /// The same in words.
+    pub(super) what: String,
 }
 
 /// Whether the context still works, as far as an engine knows.
 ///
 /// ```text
 ///          the driver announces a fault            the verdict
-/// Working ──────────────────────────────▶ Faulted ─────────────▶ Broken
-///    └──────────────────── a call of the driver fails ──────────────▲
+/// Working ──────────────────────────────▶ Faulted ─────────────▶ Broken ◀─┐
+///    │                                       └─▶ Finishing ───────────────┤
+///    └──────────────────── a call of the driver fails ────────────────────┘
 /// ```
 pub(super) enum ContextState {
     /// The context works.
@@ -41,6 +67,9 @@ pub(super) enum ContextState {
     /// The driver has announced a fault. Nothing more is submitted, and work in flight may still
     /// complete.
     Faulted(Box<Inquiry>),
+    /// The verdict has been reported, and all clients have left but those whose kernels still run.
+    /// Their ends are reported. Nothing is submitted.
+    Finishing(Finish),
     /// The context is broken. Work in flight never completes. New work is queued and not begun,
     /// because a successor will run it.
     Broken,
@@ -116,6 +145,11 @@ impl Engine {
     /// True while the context works, as far as this engine knows.
     pub(super) fn context_works(&self) -> bool {
         matches!(self.context, ContextState::Working)
+    }
+
+    /// True while work in flight may still complete.
+    pub(super) fn context_runs(&self) -> bool {
+        !matches!(self.context, ContextState::Broken)
     }
 
     /// True if the driver has announced a fault and there is no verdict yet.

@@ -15,6 +15,10 @@ const EXCEPTION: &str = "Detected an exception of type ";
 /// The first line of a kernel's stack: its function.
 const STACK: &str = "#0\t";
 
+/// What this crate says in the driver's place when it sees that the driver begins to look at a
+/// fault.
+pub(crate) const FAULT_NOTICED: &str = "cumux: the driver looks at a fault";
+
 /// True if the driver begins to handle a fault with these bytes.
 pub(crate) fn announces_fault(printed: &[u8]) -> bool {
     printed.windows(DUMP_BEGINS.len()).any(|bytes| bytes == DUMP_BEGINS.as_bytes())
@@ -23,6 +27,8 @@ pub(crate) fn announces_fault(printed: &[u8]) -> bool {
 /// What one line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DriverMessage {
+    /// The driver begins to look at a fault: it announces it soon.
+    FaultNoticed,
     /// The driver has noticed a fault and begins to write a core dump.
     FaultBegins,
     /// An exception of this type, in the words of the debugger's interface.
@@ -42,7 +48,9 @@ pub(crate) enum DriverMessage {
 /// Reads one line, with or without its end.
 pub(crate) fn read_line(line: &str) -> DriverMessage {
     let line = line.trim_end_matches(['\n', '\r']);
-    if line.contains(DUMP_BEGINS) {
+    if line == FAULT_NOTICED {
+        DriverMessage::FaultNoticed
+    } else if line.contains(DUMP_BEGINS) {
         DriverMessage::FaultBegins
     } else if line.contains(DUMP_ENDS) {
         DriverMessage::DumpWritten
@@ -77,6 +85,7 @@ mod tests {
         assert_eq!(read_line("[06:00:14.870440] coredump: All done (took 00s)"), DriverMessage::DumpWritten);
         let assertion = "kern.cu:9: void k_assert(int): block: [0,0,0], thread: [0,0,0] Assertion `x==0` failed.";
         assert_eq!(read_line(&format!("{assertion}\n")), DriverMessage::Assertion(assertion.into()));
+        assert_eq!(read_line(&format!("{FAULT_NOTICED}\n")), DriverMessage::FaultNoticed);
         assert_eq!(read_line(""), DriverMessage::Progress);
         assert_eq!(read_line("something else"), DriverMessage::Other("something else".into()));
     }

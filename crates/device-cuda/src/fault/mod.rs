@@ -6,7 +6,7 @@
 //! loss ─▶ verdict ─▶ dump ─▶ code
 //!   │        └─────▶ blame
 //! watch ─▶ message, dump             remedy ─▶ code
-//! whose ─▶ verdict, dump
+//! whose ─▶ verdict, dump           warps: alone
 //! ```
 
 mod blame;
@@ -16,6 +16,7 @@ mod loss;
 mod message;
 pub(crate) mod remedy;
 mod verdict;
+mod warps;
 mod watch;
 mod whose;
 
@@ -23,7 +24,8 @@ pub(crate) use blame::{Blame, Suspects, accusation};
 pub(crate) use code::{Call, CudaError};
 pub(crate) use dump::{Dump, DumpError};
 pub(crate) use loss::Loss;
-pub(crate) use message::{announces_fault, read_line};
+pub(crate) use message::{FAULT_NOTICED, announces_fault, read_line};
 pub(crate) use verdict::{FlyingKernel, KnownKernel, Launchers, Rule, STILL_MS, Verdict, decide};
+pub(crate) use warps::{Released, WarpRecords};
 pub(crate) use watch::{DumpState, Notice, Watch};
 pub(crate) use whose::{Membership, Whose, whose};

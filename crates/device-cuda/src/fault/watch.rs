@@ -20,6 +20,8 @@ const MOST_ASSERTIONS: usize = 1024;
 pub(crate) enum Notice {
     /// Nothing.
     Nothing,
+    /// Notify the sink: the driver looks at a fault.
+    FaultNoticed,
     /// Notify the engines: a fault has begun.
     FaultBegins,
     /// Read the core dump, and give it to [`Watch::set_dump`].
@@ -61,6 +63,7 @@ impl Watch {
                 Ok(()) => return Notice::FaultBegins,
                 Err(_) => return Notice::Nothing,
             },
+            DriverMessage::FaultNoticed => return Notice::FaultNoticed,
             DriverMessage::DumpWritten => return Notice::ReadDump,
             DriverMessage::Other(line) => return Notice::Log(line),
             DriverMessage::Exception(kind) => return Notice::Log(format!("the card has found an exception: {kind}")),

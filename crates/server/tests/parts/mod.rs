@@ -85,6 +85,9 @@ impl Host for StoryHost {
     fn motion(&self, pid: u32) -> Motion {
         self.0.motion(pid)
     }
+    fn stop(&self, process: &Process) {
+        self.0.stop(process);
+    }
     fn set_going(&self, process: &Process) {
         self.0.set_going(process);
     }

@@ -15,11 +15,16 @@ use super::settle::Settlement;
 /// Runs until the card is lost or the device closes.
 pub(crate) fn run(card: &SoftwareCard) {
     let mut scheduler = card.scheduler.lock();
+    let mut is_noticed = false;
     while scheduler.phase == DevicePhase::Open {
         let now = Instant::now();
         match scheduler.breakage.as_ref().map(|breakage| breakage.phase.clone()) {
             None | Some(Phase::Lost(_)) => return,
             Some(Phase::Whole) => card.breaking.wait(&mut scheduler),
+            Some(Phase::Faulting(_)) if !is_noticed => {
+                is_noticed = true;
+                MutexGuard::unlocked(&mut scheduler, || card.sink.fault_noticed());
+            }
             Some(Phase::Faulting(at)) if now < at => {
                 card.breaking.wait_until(&mut scheduler, at);
             }

@@ -1,0 +1,244 @@
+//! How the driver handles a fault, seen and steered through its requests
+//! ([`super::requests`]; measured: `docs/decisions/0120`).
+//!
+//! ```text
+//!        debugger made      suspended        resumed        suspended: a warp has faulted again
+//! Calm ───────────────▶ Noticed ──▶ Stopped ──▶ Resumed ──────────────────▶ StoppedAgain
+//!                                                  ▲  reset: held                 │
+//!                                                  └──────────────────────────────┘ resumed by us
+//! ```
+//!
+//! - *Noticed* comes 15 ms after the fault, long before the announcement.
+//! - *Stopped*: the driver reads each register of each warp by itself, at 25 µs. The card stands
+//!   still meanwhile, so this module reads ahead: 64 KiB at once, at the price of one.
+//! - *Resumed*: the card goes on, and a millisecond later the driver resets the context's channels,
+//!   which cuts every kernel that still runs. That request is held until this process ends.
+//! - *`StoppedAgain`*: nothing would move any more. The warps are let go once more, as the driver
+//!   did it before; if that does not help, all but those of the functions that have faulted.
+//!
+//! Everything here happens in the driver's own threads. The process ends after a fault.
+#![expect(clippy::disallowed_types, reason = "every request of the driver looks whether requests are watched, without a lock")]
+
+use super::messages::{is_fault_announced, notify_noticed};
+use super::requests::{Debugger, Piece};
+use crate::fault::{Released, WarpRecords};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes that are read ahead at once.
+const CHUNK: u64 = 64 << 10;
+/// Most bytes that are kept of what was read ahead.
+const MOST_AHEAD: usize = 512 << 20;
+/// The area of all warps' records is larger than this. Other memories are read in small pieces.
+const LEAST_AREA: u32 = 1 << 20;
+/// How long a stop is left alone before the card is let go: its maker reads meanwhile.
+const BEFORE_ROUND: Duration = Duration::from_millis(4);
+/// Records that have not changed for so long belong to a card that has stopped.
+const BETWEEN_READS: Duration = Duration::from_millis(1);
+/// So often all warps are let go, before those of the faulting functions are left waiting.
+const FREE_ROUNDS: u32 = 12;
+
+/// How far the driver has come with a fault.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    /// There is no fault.
+    #[default]
+    Calm,
+    /// The driver has made its debugger.
+    Noticed,
+    /// It has stopped the card and reads its state.
+    Stopped,
+    /// It has let the card continue.
+    Resumed,
+    /// A warp has faulted again.
+    StoppedAgain,
+}
+
+/// The area of all warps' records, as it was read last.
+#[derive(Debug)]
+struct Area {
+    piece: Piece,
+    bytes: Vec<u8>,
+}
+
+/// How warps can be let go.
+#[derive(Debug, Clone, Copy)]
+struct Means {
+    records: WarpRecords,
+    debugger: Debugger,
+    area: Piece,
+}
+
+#[derive(Debug, Default)]
+struct Handling {
+    stage: Stage,
+    /// What was read ahead since the card was stopped, by memory and number of the chunk.
+    ahead: BTreeMap<(u32, u64), Box<[u8]>>,
+    area: Option<Area>,
+    means: Option<Means>,
+    /// The code that has faulted.
+    faulting: Vec<Range<u64>>,
+}
+
+/// Lock 9 of the crate's order. The driver is asked under it, by its own threads.
+static HANDLING: Mutex<Option<Handling>> = Mutex::new(None);
+/// The stage has changed.
+static CHANGED: Condvar = Condvar::new();
+/// True once requests are watched.
+static WATCHES: AtomicBool = AtomicBool::new(false);
+/// How long a reset is held.
+static HOLD: OnceLock<Duration> = OnceLock::new();
+
+/// From now on requests are watched: the contexts of this process are made. A reset is held for
+/// `hold` at most.
+pub(crate) fn watch_requests(hold: Duration) {
+    HOLD.get_or_init(|| hold);
+    HANDLING.lock().get_or_insert_default();
+    WATCHES.store(true, Ordering::Release);
+}
+
+/// True once requests are watched.
+pub(super) fn watches() -> bool {
+    WATCHES.load(Ordering::Acquire)
+}
+
+/// The code that has faulted, by the core dump.
+pub(crate) fn note_faulting_code(code: Vec<Range<u64>>) {
+    if let Some(handling) = HANDLING.lock().as_mut() {
+        handling.faulting = code;
+    }
+}
+
+/// The driver makes a debugger: it begins to look at a fault.
+pub(super) fn note_debugger() {
+    let before = HANDLING.lock().as_mut().map(|handling| std::mem::replace(&mut handling.stage, Stage::Noticed));
+    // Without the lock: who reads the line may want it. A part of the card may have made a debugger
+    // without any fault, so it is said again.
+    if matches!(before, Some(Stage::Calm | Stage::Noticed)) {
+        notify_noticed();
+    }
+}
+
+/// The driver has stopped the card, or let it continue.
+pub(super) fn after_stop_or_go(stopped: bool) {
+    let mut handling = HANDLING.lock();
+    let Some(handling) = handling.as_mut() else { return };
+    handling.ahead.clear();
+    tracing::debug!(stopped, before = ?handling.stage, "the card was stopped, or let go");
+    handling.stage = match (handling.stage, stopped) {
+        (Stage::Resumed | Stage::StoppedAgain, true) => Stage::StoppedAgain,
+        (_, true) => Stage::Stopped,
+        (_, false) => Stage::Resumed,
+    };
+    CHANGED.notify_all();
+}
+
+/// Fills `buffer` with what was read ahead, or is read ahead now. False if the driver has to read
+/// it itself.
+pub(super) fn read_ahead(debugger: Debugger, piece: Piece, buffer: &mut [u8]) -> bool {
+    let mut handling = HANDLING.lock();
+    let Some(handling) = handling.as_mut().filter(|handling| matches!(handling.stage, Stage::Stopped)) else { return false };
+    let (number, start) = (piece.offset / CHUNK, (piece.offset % CHUNK) as usize);
+    let end = start + buffer.len();
+    if end > CHUNK as usize {
+        return false;
+    }
+    if !handling.ahead.contains_key(&(piece.memory, number)) {
+        if (handling.ahead.len() + 1) * CHUNK as usize > MOST_AHEAD {
+            handling.ahead.clear();
+        }
+        let mut chunk = vec![0; CHUNK as usize].into_boxed_slice();
+        // The end of a memory is no multiple of a chunk: what lies there is not read ahead.
+        let chunk = if debugger.read(piece.memory, number * CHUNK, &mut chunk) { chunk } else { Box::default() };
+        handling.ahead.insert((piece.memory, number), chunk);
+    }
+    let found = handling.ahead.get(&(piece.memory, number)).and_then(|chunk| chunk.get(start..end));
+    found.map(|bytes| buffer.copy_from_slice(bytes)).is_some()
+}
+
+/// The driver has read this itself.
+pub(super) fn after_read(piece: Piece, bytes: &[u8]) {
+    let mut handling = HANDLING.lock();
+    if let Some(handling) = handling.as_mut().filter(|handling| piece.length >= LEAST_AREA && handling.stage == Stage::Stopped) {
+        handling.area = Some(Area { piece, bytes: bytes.to_vec() });
+    }
+}
+
+/// The driver is about to write this.
+pub(super) fn before_write(debugger: Debugger, piece: Piece, bytes: &[u8]) {
+    let mut handling = HANDLING.lock();
+    let Some(handling) = handling.as_mut() else { return };
+    handling.ahead.clear();
+    if let Some(area) = handling.area.take().filter(|area| area.piece == piece) {
+        handling.means = WarpRecords::learn(&area.bytes, bytes).map(|records| Means { records, debugger, area: piece });
+    }
+}
+
+/// The driver is about to reset a channel. Returns when it may: there was no fault, nothing helps
+/// any more, or the time is over.
+pub(super) fn hold_reset() {
+    if !is_fault_announced() {
+        return;
+    }
+    hold_until_nothing_helps();
+    tracing::debug!("the channel may be reset");
+}
+
+fn hold_until_nothing_helps() {
+    tracing::debug!(means = HANDLING.lock().as_ref().is_some_and(|handling| handling.means.is_some()), "the reset of a channel is held");
+    let until = Instant::now() + HOLD.get().copied().unwrap_or_default();
+    let mut round = 0;
+    loop {
+        let Some((means, held)) = wait_for_stop(until, round >= FREE_ROUNDS) else { return };
+        std::thread::sleep(BEFORE_ROUND);
+        let released = if Instant::now() < until { means.let_go(&held) } else { None };
+        let Some(released) = released else { return };
+        if released.going > 0 {
+            tracing::debug!(round, going = released.going, waiting = released.waiting, "a warp has faulted again: warps are let go");
+            round += 1;
+        }
+    }
+}
+
+/// Waits until a warp has faulted again. How warps can be let go, and which code is held; `None` if
+/// they cannot, or the time is over.
+fn wait_for_stop(until: Instant, holds_faulting: bool) -> Option<(Means, Vec<Range<u64>>)> {
+    let mut handling = HANDLING.lock();
+    loop {
+        let Handling { stage, means, faulting, .. } = handling.as_ref()?;
+        if *stage == Stage::StoppedAgain {
+            return means.map(|means| (means, if holds_faulting { faulting.clone() } else { Vec::new() }));
+        }
+        if CHANGED.wait_until(&mut handling, until).timed_out() {
+            return None;
+        }
+    }
+}
+
+impl Means {
+    /// Lets the card continue, but for warps whose next instruction is in one of these ranges.
+    /// `None` if that cannot be done.
+    fn let_go(self, held: &[Range<u64>]) -> Option<Released> {
+        let Piece { memory, offset, length } = self.area;
+        let (mut area, mut again) = (vec![0; length as usize], vec![0; length as usize]);
+        if !self.debugger.read(memory, offset, &mut again) {
+            return None;
+        }
+        // While the card runs or stops, the records change: what was read would be old when it is
+        // written.
+        while area != again {
+            std::mem::swap(&mut area, &mut again);
+            std::thread::sleep(BETWEEN_READS);
+            if !self.debugger.read(memory, offset, &mut again) {
+                return None;
+            }
+        }
+        let released = self.records.release(&mut area, held);
+        let done = released.going == 0 || (self.debugger.write(memory, offset, &mut area) && self.debugger.resume());
+        done.then_some(released)
+    }
+}

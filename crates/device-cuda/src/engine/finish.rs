@@ -1,0 +1,81 @@
+//! After a verdict, kernels of innocent clients may still run: the driver is kept from ending them
+//! (decision 0120). All other clients need not wait for them and go on in another process; these
+//! stay until their kernels have ended.
+
+use super::message::Message;
+use super::state::{ContextState, Engine, Parting};
+use crate::fault::{Dump, Verdict};
+use crate::track::{Flight, Reporting};
+use cumux_device::{ClientId, Outcome, Report};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How often the driver is asked whether it has ended what runs.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+/// How long the engine may take to let go of those that leave: it has nothing of theirs in flight.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// True if all other clients can leave these: the process has one card and one engine, and there
+    /// is another process for them.
+    pub(super) fn can_part_from(&self, running: &BTreeSet<ClientId>) -> bool {
+        let is_single = self.shared.mailboxes.len() == 1 && self.shared.membership.is_alone();
+        is_single && self.evacuation.is_none() && self.shared.sink.occupied(running)
+    }
+
+    /// Reports the verdict, and has all clients leave but these.
+    /// Nobody waits for kernels that were on the card, so they have long; others may never begin,
+    /// because the culprit's fill the card.
+    pub(super) fn part_from(&mut self, running: BTreeSet<ClientId>, verdict: &Verdict, dump: Option<&Dump>) {
+        let resident = |handle: u64| dump.is_some_and(|dump| dump.resident.contains(&handle));
+        let waits = self.streams.tracker.flights().filter(|(_, flight)| running.contains(&flight.client));
+        let was_on_card = waits.filter_map(|(_, flight)| self.streams.tracker.estimates.kernel(flight.kernel()?)).any(|kernel| resident(kernel.handle));
+        let Some(mut finish) = self.report_verdict(verdict, dump.and_then(Dump::describe_place)) else { return };
+        if !was_on_card {
+            finish.until = Instant::now() + self.shared.fault_wait;
+        }
+        tracing::info!(clients = ?running, "their kernels still run, and all others go on in another process");
+        self.context = ContextState::Finishing(finish);
+        let shared = self.shared.clone();
+        self.shared.helpers.run(move || {
+            let begun = shared.mailboxes.evacuate(&running, LEAVE_LIMIT);
+            shared.sink.let_go(&running, begun);
+            shared.mailboxes.of(0).send(Message::HaveParted);
+        });
+    }
+
+    /// Reports what has been completed since, and ends the context when nothing runs any more.
+    /// Returns true if anything happened.
+    pub(super) fn continue_finish(&mut self) -> bool {
+        self.finish_evacuation();
+        let mut over = std::mem::take(&mut self.over);
+        self.streams.tracker.retire(self.streams.clock.now(), &mut over);
+        let progress = !over.is_empty();
+        for (Flight { client, stream, token, reporting, .. }, device_ns) in over.drain(..) {
+            self.streams.end_flight(stream);
+            if reporting == Reporting::Due {
+                self.reports.push(Report { client, stream, token, outcome: Outcome::Done { device_ns } });
+            }
+        }
+        self.over = over;
+        let mut reports = std::mem::take(&mut self.reports);
+        self.shared.sink.retired_all(&mut reports);
+        self.finish_closing();
+        // The loss is told when the others have left: it is not theirs.
+        let ContextState::Finishing(finish) = &self.context else { return progress };
+        let runs = self.streams.tracker.flights().any(|(_, flight)| flight.reporting == Reporting::Due);
+        // The driver reports the error when it has ended what ran.
+        let asks = runs && finish.asked.elapsed() >= ASK_EVERY;
+        let is_over = asks && self.shared.driver.is_idle(self.helper_stream).is_err();
+        if asks && let ContextState::Finishing(finish) = &mut self.context {
+            finish.asked = Instant::now();
+        }
+        let ContextState::Finishing(finish) = &self.context else { return progress };
+        if finish.parting == Parting::UnderWay || (runs && !is_over && Instant::now() < finish.until) {
+            return progress;
+        }
+        let (error, what) = (finish.error, finish.what.clone());
+        self.end_broken(error, &what);
+        true
+    }
+}

@@ -1,0 +1,72 @@
+//! Keeping the driver free while a device handles a fault.
+//!
+//! All processes that use a card share one lock in the driver. An executor that comes up holds it
+//! for most of a second, and a fault beside that is announced late: after 0.3 to 1.2 s in place of
+//! 0.1 (decision 0120). So it is stopped from the first sign of a fault until the next executor
+//! serves.
+//!
+//! One that has lost its device holds that lock, too, when it ends. Beside its end an executor comes
+//! up in 2 s; after it, in 0.7. So the next one is started when it has ended.
+
+use crate::core::Core;
+use crate::host::Host;
+use crate::worker::Worker;
+use std::time::{Duration, Instant};
+
+/// A fault is handled by then, or takes too long for others to wait.
+const LONGEST_CALM: Duration = Duration::from_millis(1_500);
+
+/// An executor that has lost its device has ended by then, or is not waited for any longer.
+const LONGEST_END: Duration = Duration::from_millis(1_500);
+
+fn comes_up(worker: &Worker) -> bool {
+    worker.is_shared() && worker.is_awaited()
+}
+
+impl<H: Host> Core<H> {
+    /// The device of an executor looks at a fault.
+    pub(crate) fn fault_noticed(&mut self) {
+        self.executors.calm_until = Some(Instant::now() + LONGEST_CALM);
+        for worker in self.executors.workers.values().filter(|worker| comes_up(worker)) {
+            self.host.stop(&worker.process);
+        }
+    }
+
+    /// Whoever comes up goes on: the fault has been handled.
+    pub(crate) fn end_calm(&mut self) {
+        if self.executors.calm_until.take().is_some() {
+            for worker in self.executors.workers.values().filter(|worker| comes_up(worker)) {
+                self.host.set_going(&worker.process);
+            }
+        }
+    }
+
+    /// Whether an executor that has lost its device is about to end.
+    pub(crate) fn is_one_ending(&self, now: Instant) -> bool {
+        self.executors.workers.values().any(|worker| worker.lost_since.is_some_and(|since| now < since + LONGEST_END))
+    }
+
+    /// Ends an executor that has lost its device if nobody can take over yet. Otherwise it ends by
+    /// itself, a little later: its end would make the takeover slow.
+    pub(crate) fn hasten_end(&self, id: u64) {
+        if !self.executors.workers.values().any(Worker::can_serve)
+            && let Some(worker) = self.executors.workers.get(&id)
+        {
+            self.host.kill(worker.pid, &worker.process);
+        }
+    }
+
+    /// When something here is due.
+    pub(crate) fn calm_deadlines(&self) -> impl Iterator<Item = Instant> {
+        let ends = self.executors.workers.values().filter_map(|worker| worker.lost_since).map(|since| since + LONGEST_END);
+        self.executors.calm_until.into_iter().chain(ends)
+    }
+
+    /// Ends the calm if it has lasted too long, or nobody else can take over.
+    pub(crate) fn limit_calm(&mut self, now: Instant) {
+        let can_take_over = self.executors.service.active().is_some() || self.executors.workers.values().any(Worker::can_serve);
+        if self.executors.calm_until.is_some_and(|until| until <= now || !can_take_over) {
+            self.end_calm();
+        }
+    }
+}
