@@ -169,7 +169,8 @@ fn a_fault_during_a_takeover() {
 #[test]
 fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
     let expected = Node::workers_alone(15, 4);
-    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "1500").env("CUMUX_LONG_KERNEL_MS", "600000").start();
+    // Twelve times as long where nobody else waits for it.
+    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "150").env("CUMUX_LONG_KERNEL_MS", "600000").start();
     let culprit = faulty(&node, "store");
     let endless = node.client("long_kernel").start();
     endless.wait_for_line("kernel running");
@@ -181,6 +182,41 @@ fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
     let status = node.wait_for("its error", |node| node.client_status(pid).filter(|status| status.error != 0));
     assert!(status.fault.contains("another client's kernel ended the context"), "{status:?}");
     expect_as_alone(clients, &expected);
+}
+
+/// Nobody waits for a kernel of an innocent that runs for long after a fault, and it ends as if
+/// nothing had happened.
+#[test]
+fn a_kernel_that_runs_long_after_a_fault_ends_right_and_nobody_waits_for_it() {
+    // Nobody is moved away from the kernel before the fault.
+    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "60000").env("CUMUX_LONG_KERNEL_MS", "600000").start();
+    let culprit = faulty(&node, "store");
+    let mut held = node.test_client("held").start();
+    held.wait_for_line("ready");
+    let mut others: Vec<Client<'_>> = (0..3).map(|_| node.test_client("idle").start()).collect();
+    others.iter_mut().for_each(|other| other.wait_for_line("ready"));
+    held.tell("hold");
+    held.wait_for_line("round 1 running");
+    let before = node.server();
+    let pid = culprit.pid();
+    expect_fault(culprit, "cudaErrorIllegalAddress");
+    // All others go on while the kernel runs.
+    for other in &mut others {
+        other.tell("");
+        other.wait_for_line("round 1 right");
+    }
+    let with_kernel = node.client_status(held.pid()).expect("the client with the kernel");
+    assert_eq!((with_kernel.place, with_kernel.executor, with_kernel.error), (Place::Apart, before.executor, 0), "{with_kernel:?}");
+    let status = node.client_status(pid).expect("the culprit in the list");
+    assert!(status.fault.contains("kernel "), "{status:?}");
+    held.tell("go");
+    held.wait_for_line("round 1 right");
+    node.wait_for("the end of the broken executor", |node| (!node.owns(before.executor)).then_some(()));
+    let back = node.wait_for("it with the others", |node| node.client_status(held.pid()).filter(|status| status.place == Place::Shared));
+    assert_eq!(back.error, 0, "{back:?}");
+    held.tell("step");
+    held.wait_for_line("round 2 right");
+    held.expect_ok();
 }
 
 /// A killed client's kernel cannot be stopped alone: the device is given up. Who had a kernel with

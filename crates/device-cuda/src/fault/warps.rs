@@ -48,13 +48,17 @@ impl WarpRecords {
         if read.len() != written.len() || read == written {
             return None;
         }
-        let changed = |at: &usize| read.get(*at..*at + 4) != written.get(*at..*at + 4);
-        let is_known = |at: usize| {
-            let is_state = at >= FIRST_STATE && (at - FIRST_STATE).is_multiple_of(RECORD);
+        let mut records = 0;
+        for at in (0..read.len()).step_by(4).filter(|at| read.get(*at..*at + 4) != written.get(*at..*at + 4)) {
             let (before, after) = (word(read, at), word(written, at));
-            is_state && before == Some(WAITS | GOES) && after == Some(GOES)
-        };
-        (0..read.len()).step_by(4).filter(changed).all(is_known).then_some(WarpRecords(()))
+            let is_state = at >= FIRST_STATE && (at - FIRST_STATE).is_multiple_of(RECORD);
+            if !is_state || before.is_none_or(|before| before & !GOES != WAITS) || after != Some(GOES) {
+                tracing::debug!(at, ?before, ?after, "the driver does not let warps go as it was seen to do");
+                return None;
+            }
+            records += 1;
+        }
+        (records > 0).then_some(WarpRecords(()))
     }
 
     /// Lets all warps continue but those whose next instruction lies in one of these ranges.

@@ -6,14 +6,16 @@
 //!  ┌───────┐   ┌──────────┐               ┌────────┐             ┌──────────┐   ┌──────┐
 //!  │ Whole │ ─▶│ Faulting │ ─────────────▶│ Halted │ ───────────▶│ Settling │ ─▶│ Lost │
 //!  └───────┘   └──────────┘               └────────┘             └──────────┘   └──────┘
-//!      │                                      ▲
-//!      └── a kernel of a closed client does ──┘
-//!          not end in time: the device is given up
+//!      │                                      ▲  │       ┌───────────┐      ▲
+//!      └── a kernel of a closed client does ──┘  └──────▶│ Finishing │──────┘
+//!          not end in time: the device is given up       └───────────┘
 //! ```
 //!
 //! - *Faulting.* The block that faulted is held: its kernel does not end. Everything else goes on.
 //! - *Halted.* Nothing begins any more. What has begun goes on, and what ends is withheld: it may
 //!   be the culprit's, whose kernel may look complete now.
+//! - *Finishing.* Work of innocents has run on for a while. The fault is told, and all others have
+//!   left for another process: nobody waits for that work, so it may take long.
 //! - *Settling.* No worker takes anything any more. One thread delivers what was withheld, the
 //!   culprits' as a fault; then what culprits have left; then, as an error, the work of clients
 //!   whose work did not end in time. Work of others that was not begun is not reported. Where the
@@ -74,10 +76,27 @@ pub(super) enum Phase {
     Faulting(Instant),
     /// Nothing begins any more. What innocents have begun is waited for until this time.
     Halted(Instant),
+    /// All have left but those whose work has begun and not ended. It is waited for until this
+    /// time.
+    Finishing(Instant),
     /// Workers come back, and take nothing any more.
     Settling,
     /// Why.
     Lost(String),
+}
+
+/// How long the work of innocents is waited for before all others leave them.
+const PART_AFTER: Duration = Duration::from_millis(30);
+/// How many times as long work is waited for when nobody waits with it.
+const FINISHING_WAITS: u32 = 12;
+
+/// Whether others leave those whose work runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parting {
+    /// From this time on.
+    Due(Instant),
+    /// They were asked to, and have left or cannot.
+    Over,
 }
 
 /// A piece of a kernel that faulted. It does not come back before the announcement.
@@ -95,6 +114,9 @@ pub(crate) struct Breakage {
     /// The clients whose kernels have faulted, each with its first fault.
     culprits: Vec<(ClientId, Fault)>,
     held: Vec<HeldPiece>,
+    parting: Parting,
+    /// How many of the culprits have been told.
+    told: usize,
     /// Why the device is given up although no kernel has faulted.
     given_up: Option<String>,
 }
@@ -102,7 +124,7 @@ pub(crate) struct Breakage {
 impl Breakage {
     /// A card that works.
     pub(crate) fn new(timing: FaultTiming) -> Self {
-        Breakage { timing, phase: Phase::Whole, culprits: Vec::new(), held: Vec::new(), given_up: None }
+        Breakage { timing, phase: Phase::Whole, culprits: Vec::new(), held: Vec::new(), parting: Parting::Over, told: 0, given_up: None }
     }
 
     /// Whether nothing begins any more.

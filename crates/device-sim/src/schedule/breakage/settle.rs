@@ -1,13 +1,14 @@
 //! From the announcement of a fault to the last report.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use cumux_device::{ClientId, Fault, InDoubt, Outcome};
 
-use super::super::client::{ClientEnd, Reporting, Task};
+use super::super::client::{CardClient, ClientEnd, Reporting, Task};
 use super::super::report::{Report, outcome_of};
 use super::super::scheduler::Scheduler;
-use super::Phase;
+use super::{FINISHING_WAITS, PART_AFTER, Parting, Phase};
 
 /// What the settling has to deliver, in this order.
 #[derive(Debug, Default)]
@@ -29,6 +30,7 @@ impl Scheduler {
     pub(super) fn halt(&mut self, now: Instant) -> Vec<cumux_device::Report> {
         let Some(breakage) = &mut self.breakage else { return Vec::new() };
         breakage.phase = Phase::Halted(now + breakage.timing.wait);
+        breakage.parting = Parting::Due(now + PART_AFTER);
         let late: Vec<_> = breakage.held.iter().copied().filter(|piece| breakage.completes_late(piece.task)).collect();
         let trusted = self.reports.drain(..).map(plain).collect();
         for client in self.clients.values_mut() {
@@ -60,6 +62,52 @@ impl Scheduler {
             .any(|(id, client)| !breakage.is_culprit(*id) && client.end.is_none() && client.tasks.values().any(|running| running.reporting == Reporting::Due))
     }
 
+    /// When others are to leave those whose work runs on; `None` if they have left, or cannot.
+    pub(super) fn parting_is_due(&self) -> Option<Instant> {
+        let breakage = self.breakage.as_ref().filter(|breakage| !breakage.culprits.is_empty())?;
+        match breakage.parting {
+            Parting::Due(at) => Some(at),
+            Parting::Over => None,
+        }
+    }
+
+    /// The innocent clients whose work has begun and not ended. They are asked for once.
+    pub(super) fn begin_parting(&mut self) -> BTreeSet<ClientId> {
+        let Some(breakage) = &mut self.breakage else { return BTreeSet::new() };
+        breakage.parting = Parting::Over;
+        let runs = |client: &CardClient| client.end.is_none() && client.tasks.values().any(|running| running.reporting == Reporting::Due);
+        self.clients.iter().filter(|(id, client)| !breakage.is_culprit(**id) && runs(client)).map(|(id, _)| *id).collect()
+    }
+
+    /// All others leave. Returns what is to be delivered before: what has ended so far, and the
+    /// culprits' faults.
+    pub(super) fn part(&mut self, now: Instant) -> Settlement {
+        let Some(breakage) = &mut self.breakage else { return Settlement::default() };
+        breakage.phase = Phase::Finishing(now + breakage.timing.wait * FINISHING_WAITS);
+        let culprits = breakage.culprits.clone();
+        breakage.told = culprits.len();
+        let mut reports = self.judge_reports(&culprits);
+        for (id, fault) in &culprits {
+            if let Some(client) = self.clients.get_mut(id) {
+                client.end.get_or_insert_with(|| ClientEnd::Fault(fault.clone()));
+                self.report_rest(*id, &mut reports);
+            }
+        }
+        Settlement { reports, culprits, ..Settlement::default() }
+    }
+
+    /// What has ended and is not reported: the culprits' as their fault.
+    fn judge_reports(&mut self, culprits: &[(ClientId, Fault)]) -> Vec<cumux_device::Report> {
+        let mut reports: Vec<cumux_device::Report> = self.reports.drain(..).map(plain).collect();
+        for report in &mut reports {
+            let fault = culprits.iter().find(|(culprit, _)| *culprit == report.client);
+            if let (Outcome::Done { .. }, Some((_, fault))) = (&report.outcome, fault) {
+                report.outcome = Outcome::Fault(fault.clone());
+            }
+        }
+        reports
+    }
+
     /// Whether a worker runs something or calls the sink.
     pub(super) fn has_active_workers(&self) -> bool {
         self.delivering > 0 || self.workers.iter().any(Option::is_some)
@@ -76,12 +124,8 @@ impl Scheduler {
         };
         breakage.phase = Phase::Lost(why.clone());
         let fault_of = |client: ClientId| culprits.iter().find(|(culprit, _)| *culprit == client).map(|(_, fault)| fault);
-        let mut reports: Vec<cumux_device::Report> = self.reports.drain(..).map(plain).collect();
-        for report in &mut reports {
-            if let (Outcome::Done { .. }, Some(fault)) = (&report.outcome, fault_of(report.client)) {
-                report.outcome = Outcome::Fault(fault.clone());
-            }
-        }
+        let told = breakage.told;
+        let mut reports = self.judge_reports(&culprits);
         let mut in_doubt = Vec::new();
         let mut ids: Vec<ClientId> = self.clients.keys().copied().collect();
         ids.sort_unstable();
@@ -107,7 +151,7 @@ impl Scheduler {
             }
         }
         in_doubt.retain(|piece| self.clients.get(&piece.client).is_some_and(|client| client.end.is_none()));
-        Settlement { reports, culprits, in_doubt, why }
+        Settlement { reports, culprits: culprits.get(told..).unwrap_or_default().to_vec(), in_doubt, why }
     }
 
     /// Reports what an ended client has left: in each stream what has begun, then what waits.

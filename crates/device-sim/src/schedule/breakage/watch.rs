@@ -8,7 +8,7 @@ use cumux_environment::steps::{self, Step};
 use parking_lot::MutexGuard;
 
 use super::super::card::SoftwareCard;
-use super::super::scheduler::DevicePhase;
+use super::super::scheduler::{DevicePhase, Scheduler};
 use super::Phase;
 use super::settle::Settlement;
 
@@ -34,10 +34,14 @@ pub(crate) fn run(card: &SoftwareCard) {
                 steps::pass(Step::CardAnnounced);
                 MutexGuard::unlocked(&mut scheduler, || card.sink.retired_all(&mut trusted));
             }
-            Some(Phase::Halted(until)) if now < until && scheduler.awaits_innocents() => {
+            Some(Phase::Halted(until)) if now < until && scheduler.awaits_innocents() => match scheduler.parting_is_due() {
+                Some(at) if now >= at => part(card, &mut scheduler),
+                at => drop(card.breaking.wait_until(&mut scheduler, at.map_or(until, |at| at.min(until)))),
+            },
+            Some(Phase::Finishing(until)) if now < until && scheduler.awaits_innocents() => {
                 card.breaking.wait_until(&mut scheduler, until);
             }
-            Some(Phase::Halted(_)) => {
+            Some(Phase::Halted(_) | Phase::Finishing(_)) => {
                 if let Some(breakage) = &mut scheduler.breakage {
                     breakage.phase = Phase::Settling;
                 }
@@ -54,9 +58,25 @@ pub(crate) fn run(card: &SoftwareCard) {
     }
 }
 
-/// Delivers the last reports of a card.
-fn deliver(card: &SoftwareCard, mut settlement: Settlement) {
-    tracing::error!("the card is lost: {}", settlement.why);
+/// Has all others leave those whose work runs on, if they can.
+fn part(card: &SoftwareCard, scheduler: &mut MutexGuard<'_, Scheduler>) {
+    let staying = scheduler.begin_parting();
+    let others_can_leave = !staying.is_empty() && MutexGuard::unlocked(scheduler, || card.sink.occupied(&staying));
+    // The wait may have ended meanwhile.
+    if !others_can_leave || !scheduler.awaits_innocents() {
+        return;
+    }
+    tracing::info!(staying = staying.len(), "work runs on after a fault: all others go on in another process");
+    let settlement = scheduler.part(Instant::now());
+    MutexGuard::unlocked(scheduler, || {
+        deliver_reports(card, settlement);
+        // What they had begun has ended and is reported.
+        card.sink.let_go(&staying, Begun::Only(Vec::new()));
+    });
+}
+
+/// Delivers reports, then the culprits' faults.
+fn deliver_reports(card: &SoftwareCard, mut settlement: Settlement) -> Settlement {
     steps::pass(Step::CardSettled);
     card.sink.retired_all(&mut settlement.reports);
     steps::pass(Step::CardReported);
@@ -64,5 +84,12 @@ fn deliver(card: &SoftwareCard, mut settlement: Settlement) {
         card.sink.faulted(*client, fault);
     }
     steps::pass(Step::CardJudged);
+    settlement
+}
+
+/// Delivers the last reports of a card.
+fn deliver(card: &SoftwareCard, settlement: Settlement) {
+    tracing::error!("the card is lost: {}", settlement.why);
+    let settlement = deliver_reports(card, settlement);
     card.sink.lost(&settlement.why, Begun::Only(settlement.in_doubt));
 }
