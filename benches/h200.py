@@ -74,7 +74,7 @@ def share(service, clients, *work):
     """One run of `clients`: kernels/s of all, latency of a batch, initialisation."""
     text = service.run("clients", clients, *work)
     found = re.search(r"agg (\d+) kernels/s.*p50 ([\d.]+) us p99max ([\d.]+) us\s+init (\d+) ms", text)
-    if not found:
+    if not found or "child status" in text:
         return {"failed": text[-300:]}
     return {"rate": float(found[1]), "p50_us": float(found[2]), "p99_us": float(found[3]), "init_ms": float(found[4])}
 
@@ -83,12 +83,12 @@ def starts(service, clients):
     """Seconds from the start of `clients` programs together until each has its first kernel done: median and last."""
     begun = time.monotonic()
     processes = [service.start("first_kernel") for _ in range(clients)]
-    ends = []
+    ends, failed = [], 0
     for process in processes:
-        process.stdout.readline()
+        failed += process.stdout.readline() != "done\n"
         ends.append(time.monotonic() - begun)
         process.communicate()
-    return {"median_s": statistics.median(ends), "last_s": max(ends)}
+    return {"median_s": statistics.median(ends), "last_s": max(ends)} | ({"failed": failed} if failed else {})
 
 
 def card_memory():
