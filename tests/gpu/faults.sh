@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 case ${1:-} in
 pack)
   sh "$here/../../benches/pack.sh" "$2"
-  cp "$here/faults.py" "$here/serve_faults.py" "$0" "$2/"
+  cp "$here/faults.py" "$here/serve_faults.py" "$here/serving.py" "$0" "$2/"
   ;;
 run)
   shift
