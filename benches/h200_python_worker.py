@@ -1,4 +1,4 @@
-"""One PyTorch process of benches/h200_python.py (and of tests/gpu/serving.py): loads a model, says that it is ready, and measures when it is told to.
+"""One PyTorch process of benches/h200_python.py: loads a model, says that it is ready, and measures when it is told to.
 
 h200_python_worker.py resnet|graph|gpt2|train
 

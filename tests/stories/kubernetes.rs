@@ -331,3 +331,51 @@ while True:
         threading.Thread(target=lambda: hand(kubelet, client, kubelet.recv(65536)), daemon=True).start()
         hand(client, kubelet, data)
 "#;
+
+/// Lets the kernel answer every `connect` with EACCES, as a security module does, and becomes a
+/// program.
+const REFUSE_CONNECT: &str = r#"
+import ctypes, os, struct, sys
+number = {"x86_64": 42, "aarch64": 203}[os.uname().machine]
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | 13), (0x06, 0, 0, 0x7fff0000)]
+text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code), ctypes.addressof(text)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, os.strerror(ctypes.get_errno())
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+
+/// A security module refuses the connection although the permissions allow it: doctor says so, with
+/// the label that the kernel gives this process, and not that the daemon is gone.
+#[test]
+fn doctor_names_the_module_that_refuses() {
+    if !geteuid().is_root() || !Path::new("/proc/self/attr/current").exists() {
+        return eprintln!("NOTE: not tested: only root can give a process a label, and this kernel has to know labels");
+    }
+    let node = Node::start();
+    let refused = |label: &str| {
+        let file = node.folder().join("label");
+        fs::write(&file, label).expect("a label");
+        // The process keeps its number until it is doctor.
+        let script = "mount --bind \"$1\" /proc/$$/attr/current && exec python3 -c \"$2\" \"$3\" doctor";
+        let mut container = Command::new("unshare");
+        container.args(["--mount", "sh", "-c", script, "sh"]).arg(file).arg(REFUSE_CONNECT).arg(cumux_testkit::cumux());
+        for (name, value) in node.cumux(&[]).get_envs() {
+            match value {
+                Some(value) => container.env(name, value),
+                None => container.env_remove(name),
+            };
+        }
+        let output = container.output().expect("unshare starts");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = refused("system_u:system_r:container_t:s0:c1,c2\n");
+    assert!(text.contains("the system refuses the connection to ") && text.contains("which the permissions allow"), "{text}");
+    assert!(text.contains("SELinux confines this process as system_u:system_r:container_t:s0:c1,c2") && text.contains("container_file_t"), "{text}");
+    let text = refused("cri-containerd.apparmor.d (enforce)\n");
+    assert!(text.contains("AppArmor confines this process by the profile cri-containerd.apparmor.d"), "{text}");
+    let text = refused("docker-default (complain)\n");
+    assert!(text.contains("only complains, so it may be a seccomp filter"), "{text}");
+    assert!(!text.contains("its files are left"), "the daemon is there: {text}");
+}

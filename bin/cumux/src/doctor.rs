@@ -7,6 +7,7 @@ mod container;
 mod daemon;
 mod images;
 mod machine;
+mod module;
 mod program;
 
 use crate::device::{self, DeviceName};

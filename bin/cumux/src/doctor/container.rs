@@ -8,7 +8,6 @@ use cumux_link::{Connection, LinkError, Process, escape_foreign};
 use cumux_wire::message::{Hello, Reply};
 use cumux_wire::{VERSION, result};
 use rustix::fs::statvfs;
-use std::fs;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -122,13 +121,6 @@ fn shared_memory(size: Option<u64>) -> Finding {
         Some(size) if size <= USUAL_SHM => Finding::warning(check, format!("has {} MiB only", size >> 20), remedy),
         Some(size) => Finding::ok(check, format!("has {} MiB", size >> 20)),
     }
-}
-
-/// The security module that could refuse what the permissions allow.
-pub fn confined_by() -> Option<String> {
-    let label = fs::read_to_string("/proc/self/attr/current").ok()?;
-    let label = label.trim_matches(['\0', '\n', ' ']);
-    (!label.is_empty() && label != "unconfined").then(|| escape_foreign(label, 256))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Whether there is a daemon, can be reached, is trusted, and serves this user.
 
+use super::module::{self, Module};
 use super::{Finding, container};
 use cumux_control::directory::{DEFAULT_LOG, LOG_VARIABLE, LONGEST_SOCKET_PATH, PIPE_VARIABLE, advice, named_directory, pipe_directory};
 use cumux_control::{Frontend, FrontendError, LOG_NAMES, PipeDirectory};
@@ -70,6 +71,7 @@ fn path(directory: &PipeDirectory) -> (Finding, bool) {
     }
     let start = format!("start a daemon (cumux control -d --device sim:h200), or set {PIPE_VARIABLE} to the directory of one, or use cumux run");
     let unreachable = match path.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && module::shut_folder(path).is_some() => confined(DIRECTORY, "the way to", path),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Finding::problem(DIRECTORY, format!("{shown} cannot be reached: {error}"), "let this user enter the folders above it (chmod o+x)")
         }
@@ -78,6 +80,7 @@ fn path(directory: &PipeDirectory) -> (Finding, bool) {
         }
         Err(error) => Finding::problem(DIRECTORY, format!("{shown}: {error}"), start),
         Ok(metadata) if !metadata.is_dir() => Finding::problem(DIRECTORY, format!("{shown} is not a directory"), start),
+        Ok(metadata) if access(path, Access::EXEC_OK).is_err() && module::bits_allow(&metadata, module::ENTER) => confined(DIRECTORY, "the way into", path),
         Ok(_) if access(path, Access::EXEC_OK).is_err() => {
             Finding::problem(DIRECTORY, format!("{shown} may not be entered by this user"), format!("chmod o+rx {shown} (as its owner)"))
         }
@@ -132,13 +135,14 @@ fn daemon(directory: &PipeDirectory) -> Finding {
     match Connection::connect(&directory.cumux()) {
         Ok(_) if container::is_group(directory) => Finding::ok(DAEMON, format!("listens in {shown}, the directory of a group")),
         Ok(_) => Finding::ok(DAEMON, format!("listens in {shown}, pid {}", directory.daemon().unwrap_or(0))),
+        // Before the questions whether the socket is there: a module hides files as well.
+        Err(LinkError::System(Errno::ACCESS)) if module::bits_allow_socket(&directory.cumux()) => confined(DAEMON, "the connection to", &directory.cumux()),
         // The next check judges its user.
         Err(LinkError::Foreign(stranger)) => Finding::ok(DAEMON, format!("one of user {} listens in {shown}", stranger.uid)),
         Err(_) if !directory.cumux().exists() && cumux_link::reach::stream(&directory.control(), None).is_ok() => {
             Finding::problem(DAEMON, format!("the daemon in {shown} is not cumux"), "end it (echo quit | nvidia-cuda-mps-control) and start cumux control -d")
         }
         Err(_) if !directory.cumux().exists() => Finding::problem(DAEMON, format!("no daemon in {shown}"), start),
-        Err(LinkError::System(Errno::ACCESS)) if access(directory.cumux(), Access::WRITE_OK).is_ok() => confined(&directory.cumux(), container::confined_by()),
         Err(_) if access(directory.cumux(), Access::WRITE_OK).is_err() => Finding::problem(
             DAEMON,
             format!("this user may not connect to {}", directory.cumux().display()),
@@ -148,15 +152,9 @@ fn daemon(directory: &PipeDirectory) -> Finding {
     }
 }
 
-/// The permissions allow to connect, and the system does not: a security module. `label` is what it
-/// calls this process.
-fn confined(socket: &Path, label: Option<String>) -> Finding {
-    let label = label.unwrap_or_else(|| "no label that it may read".to_owned());
-    Finding::problem(
-        DAEMON,
-        format!("the system refuses the connection to {}, which the permissions allow: SELinux or AppArmor ({label})", socket.display()),
-        "on the node: ausearch -m avc, or journalctl -k | grep apparmor; label the pipe directory for containers (chcon -R -t container_file_t), or allow the profile to connect",
-    )
+/// The permissions allow it, and the system does not.
+fn confined(check: &'static str, what: &str, path: &Path) -> Finding {
+    Module::at(Path::new("/")).refuses(check, &format!("{what} {}", path.display()))
 }
 
 /// Checks whether the daemon serves this user. A daemon that is not root's serves its own user
@@ -256,18 +254,5 @@ fn servers_of(servers: &[ServerStatus], pipe: &Path) -> Finding {
             format!("server {} is {}", server.pid, server.state),
             format!("wait a moment; if it stays so: echo shutdown_server {} -f | cumux control, and look into server.log", server.pid),
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// No test machine has such a module: what is said is tested, not that the system refuses.
-    #[test]
-    fn a_security_module_is_named_with_its_label() {
-        let finding = confined(Path::new("/run/cumux/cumux"), Some("system_u:system_r:container_t:s0".to_owned()));
-        assert!(finding.found.contains("SELinux or AppArmor (system_u:system_r:container_t:s0)") && finding.remedy.contains("container_file_t"));
-        assert!(confined(Path::new("/x"), None).found.contains("no label"));
     }
 }
