@@ -12,7 +12,7 @@ use cumux_cluster::groups::{Groups as _, Node, RESTART};
 use cumux_cluster::plugin::ledger::{Ledger, Rules};
 use cumux_cluster::plugin::node::{Options, Plugin};
 use cumux_cluster::plugin::parts::resources;
-use cumux_cluster::slurm::{self, Counting, Job};
+use cumux_cluster::slurm::{self, Counting, Job, scope};
 use cumux_control::directory::pipe_directory;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -20,11 +20,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing_subscriber::EnvFilter;
 
 /// Time between two attempts to reach a daemon that is not there yet.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long the plugin waits at its start for one of several daemons, before it goes on without.
+const MISSING_DAEMON: Duration = Duration::from_secs(60);
 
 /// Logs of a service go to standard error, where the container's log is.
 pub fn log() {
@@ -66,7 +69,8 @@ pub struct PluginArguments {
     /// Kubelet's pod-resources socket: groups of pods that have gone are removed by what it says
     #[arg(long, env = "POD_RESOURCES_SOCKET", default_value = "/var/lib/kubelet/pod-resources/kubelet.sock", value_name = "SOCKET")]
     pod_resources: PathBuf,
-    /// Ends with an error if there is no daemon at the start; false: waits for it
+    /// Ends with an error if a daemon is missing at the start; false: waits for it, for one of
+    /// several at most a minute
     #[arg(long, env = "FAIL_ON_INIT_ERROR", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     fail_on_init_error: Option<bool>,
     /// On which card a further container goes: with the most free parts, or with the fewest
@@ -134,11 +138,19 @@ pub fn device_plugin(arguments: PluginArguments) -> anyhow::Result<u8> {
     let library = library_folder(arguments.library, arguments.no_library)?;
     let daemon = Node::of(pipes(&arguments.pipe), RESTART);
     let fail = arguments.fail_on_init_error.or(config.flags.fail_on_init_error).unwrap_or(true);
+    let patience = Instant::now() + MISSING_DAEMON;
     let cards = loop {
-        match daemon.cards() {
+        // A card whose daemon comes later would not be offered: what a node has is counted once.
+        match daemon.every_card() {
             Ok(cards) => break cards,
             Err(error) if fail => return Err(error.into()),
-            Err(error) => tracing::warn!("{error}. It is tried again"),
+            Err(error) => match daemon.cards().ok().filter(|_| Instant::now() > patience) {
+                Some(cards) => {
+                    tracing::warn!("{error}. The node offers its other cards; start the plugin again when that daemon is there");
+                    break cards;
+                }
+                None => tracing::warn!("{error}. It is tried again"),
+            },
         }
         if signals.pending().next().is_some() {
             return Ok(0);
@@ -195,10 +207,13 @@ pub struct SlurmArguments {
     /// A part of a card limits multiprocessors alone, not memory
     #[arg(long)]
     no_memory_limit: bool,
-    /// The job's control group below /sys/fs/cgroup, %j for its number: only processes in it use
-    /// the group (/system.slice/slurmstepd.scope/job_%j)
+    /// The job's control group below /sys/fs/cgroup, %j for its number and %u for its user: only
+    /// processes in it use the group; auto: the one that Slurm makes with cgroup/v2
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
+    /// Where --cgroup auto looks for Slurm's control groups
+    #[arg(long, default_value = scope::MOUNT, value_name = "DIR")]
+    cgroup_root: PathBuf,
     /// Most processes of a job at a time
     #[arg(long, value_name = "COUNT")]
     clients: Option<u32>,
@@ -217,6 +232,14 @@ fn variable(name: &str) -> Option<String> {
 impl SlurmArguments {
     fn daemon(&self) -> Node {
         Node::of(pipes(&self.pipe), Duration::from_secs(self.wait))
+    }
+
+    /// The pattern of a job's control group.
+    fn cgroup(&self) -> anyhow::Result<Option<String>> {
+        match self.cgroup.as_deref() {
+            Some(scope::AUTO) => Ok(Some(scope::find(&self.cgroup_root, variable("SLURMD_NODENAME").as_deref())?)),
+            named => Ok(named.map(str::to_owned)),
+        }
     }
 
     fn scontrol(&self, words: &[&str]) -> Option<String> {
@@ -251,7 +274,13 @@ pub fn slurm(command: &SlurmCommand) -> anyhow::Result<u8> {
         SlurmCommand::Epilog(arguments) => epilog(arguments).inspect_err(|error| arguments.drain(error)),
         SlurmCommand::TaskProlog(arguments) => {
             let library = library_folder(arguments.library.clone(), arguments.no_library)?;
-            say::text(&slurm::task_prolog(variable, &pipes(&arguments.pipe), library.as_deref())?)?;
+            let mut text = slurm::task_prolog(variable, &pipes(&arguments.pipe), library.as_deref())?;
+            // Where the job has a group, and says so here, not by a program's error.
+            if let Some(pattern) = arguments.cgroup()?.filter(|_| text.contains("export ")) {
+                let own = fs::read_to_string("/proc/self/cgroup").context("cannot read /proc/self/cgroup")?;
+                text.insert_str(0, &slurm::misplaced(variable, &pattern, &own)?.unwrap_or_default());
+            }
+            say::text(&text)?;
             Ok(0)
         }
         SlurmCommand::Gres { arguments, mps, shard } => {
@@ -267,7 +296,7 @@ pub fn slurm(command: &SlurmCommand) -> anyhow::Result<u8> {
 
 fn prolog(arguments: &SlurmArguments) -> anyhow::Result<u8> {
     let Some(job) = Job::from_environment(variable, arguments.shards())? else { return Ok(0) };
-    let rules = slurm::Rules { limit_memory: !arguments.no_memory_limit, cgroup: arguments.cgroup.clone(), clients: arguments.clients };
+    let rules = slurm::Rules { limit_memory: !arguments.no_memory_limit, cgroup: arguments.cgroup()?, clients: arguments.clients };
     slurm::prolog(&job, &rules, &arguments.daemon())?;
     Ok(0)
 }

@@ -330,6 +330,15 @@ impl Node {
         Self(pipes.into_iter().map(|pipe| Daemon::at(pipe).patience(patience)).collect())
     }
 
+    /// The cards of all daemons, where none is missing: what a node offers is counted once.
+    ///
+    /// # Errors
+    /// [`GroupsError`]: the first daemon that does not answer.
+    pub fn every_card(&self) -> Result<Vec<NodeCard>, GroupsError> {
+        let asked: Result<Vec<_>, _> = self.0.iter().map(Groups::cards).collect();
+        Ok((0..).zip(asked?.into_iter().flatten()).map(|(ordinal, card)| NodeCard { ordinal, ..card }).collect())
+    }
+
     /// The one daemon that has all cards of a group.
     fn daemon_of(&self, group: &Group) -> Result<&Daemon, GroupsError> {
         if let [only] = &self.0[..] {

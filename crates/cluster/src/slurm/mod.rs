@@ -9,6 +9,8 @@
 //! which changes nothing. Prolog and epilog may be run again at any time. A failure is one
 //! sentence, which becomes the node's reason.
 
+pub mod scope;
+
 use crate::groups::{Group, Groups, GroupsError, NodeCard};
 use cumux_artifacts::check::{self, Kind};
 use std::fmt::Write as _;
@@ -54,6 +56,9 @@ pub enum SlurmError {
     /// The daemon.
     #[error(transparent)]
     Groups(#[from] GroupsError),
+    /// The control groups of jobs are not found.
+    #[error("{0}")]
+    Scope(String),
     /// `gres.conf` cannot be written.
     #[error("{0}")]
     Gres(String),
@@ -125,8 +130,8 @@ pub fn group_of(job: u32) -> String {
 pub struct Rules {
     /// A part of a card is a part of its memory, too.
     pub limit_memory: bool,
-    /// The control group of a job below `/sys/fs/cgroup`, with `%j` for its number: then only
-    /// processes in it are in the job's group.
+    /// The control group of a job below `/sys/fs/cgroup`, with `%j` for its number and `%u` for its
+    /// user: then only processes in it are in the job's group.
     pub cgroup: Option<String>,
     /// Most processes of a job at a time.
     pub clients: Option<u32>,
@@ -142,7 +147,7 @@ pub fn prolog(job: &Job, rules: &Rules, groups: &dyn Groups) -> Result<PathBuf, 
         name: job.group(),
         percentage: job.percent.filter(|percent| *percent < 100),
         uid: Some(job.uid),
-        cgroup: rules.cgroup.as_ref().map(|pattern| pattern.replace("%j", &job.id.to_string())),
+        cgroup: rules.cgroup.as_ref().map(|pattern| scope::expand(pattern, job.id, job.uid)),
         clients: rules.clients,
         ..Group::default()
     };
@@ -169,6 +174,20 @@ fn card_of<'a>(gpu: &str, cards: &'a [NodeCard]) -> Option<&'a NodeCard> {
 /// [`SlurmError`].
 pub fn epilog(job: u32, groups: &dyn Groups) -> Result<bool, SlurmError> {
     Ok(groups.remove(&group_of(job))?)
+}
+
+/// What a task prolog prints where its task is not in the job's control group: no program of the
+/// task would be served. `own` is the text of `/proc/self/cgroup`.
+///
+/// # Errors
+/// [`SlurmError`].
+pub fn misplaced(variable: impl Fn(&str) -> Option<String>, pattern: &str, own: &str) -> Result<Option<String>, SlurmError> {
+    let need = |name: &'static str| number(name, &variable(name).ok_or(SlurmError::Missing(name))?);
+    let (job, uid) = (need("SLURM_JOB_ID")?, need("SLURM_JOB_UID")?);
+    let wanted = scope::expand(pattern, job, uid);
+    Ok(scope::outside(&wanted, own).map(|own| {
+        format!("print cumux: this task is in the control group {own}, and the group of job {job} serves only {wanted}: set ProctrackType=proctrack/cgroup in slurm.conf\n")
+    }))
 }
 
 /// What a task prolog prints: lines by which slurmstepd changes the environment of a task.
