@@ -6,6 +6,7 @@ use cumux_testkit::kubelet::{Kubelet, Pod};
 use cumux_testkit::{Client, Node};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -34,11 +35,20 @@ struct Plugin(Child);
 
 impl Plugin {
     fn start(node: &Node, kubelet: &Kubelet, config: &str) -> Self {
+        Self::start_with(node, kubelet, config, &[])
+    }
+
+    /// For the daemons of these directories.
+    fn start_with(node: &Node, kubelet: &Kubelet, config: &str, pipes: &[&Path]) -> Self {
         let file = node.folder().join("plugin.yaml");
         fs::write(&file, config).expect("the configuration");
         let mut command = node.cumux(&["device-plugin", "--grace", "2", "--reconcile-interval", "0.1", "--health-interval", "0.1"]);
         command.arg("--config-file").arg(file).arg("--kubelet-socket").arg(kubelet.socket()).arg("--pod-resources").arg(kubelet.pods());
         command.arg("--state").arg(node.folder().join("plugin.json")).arg("--library").arg(node.folder().join("lib"));
+        command.args(pipes.iter().flat_map(|pipe| [OsStr::new("--pipe"), pipe.as_os_str()]));
+        if !pipes.is_empty() {
+            command.arg("--fail-on-init-error=false");
+        }
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the plugin starts"))
     }
 
@@ -184,6 +194,41 @@ fn a_configuration_that_is_wrong_is_refused() {
     assert!(text.contains("plugin.yaml: line 3: time-slicing is not what cumux does"), "{text}");
     let text = refusal("version: v1\nsharing:\n  mps:\n    resources: [{name: gpu, replicas: 4, devices: [5]}]\n");
     assert!(text.contains("names the card 5"), "{text}");
+}
+
+/// A daemon for each card, as the chart has it with `daemon.perCard`: the plugin finds the one
+/// that starts after it, pods are on both cards, and a killed daemon does not touch the other card.
+#[test]
+fn each_card_has_a_daemon_of_its_own() {
+    if !Node::with().start().is_software() {
+        return eprintln!("NOTE: not tested: two daemons need two cards");
+    }
+    // Software GPUs of one model have the same UUID in two daemons, which no two cards have.
+    let (first, second) = (Node::with().device("sim:h200").start(), Node::with().device("sim:l4").start());
+    let _ = second.control("quit\n");
+    let kubelet = Kubelet::start(&first.folder().join("kubelet"));
+    let (one, other) = (first.pipe(), second.pipe());
+    let plugin = Plugin::start_with(&first, &kubelet, CONFIG, &[&one, &other]);
+    second.start_daemon();
+    kubelet.wait_for(PERCENT, 40);
+    let large = kubelet.run_pod("large", &[(MEMORY, 130)]).expect("it is admitted");
+    let small = kubelet.run_pod("small", &[(MEMORY, 20)]).expect("it is admitted");
+    let pods: Vec<(&Node, &Pod)> = match groups(&second).len() {
+        1 => vec![(&first, &large), (&second, &small)],
+        _ => panic!("one pod on each card: {:?} {:?}", groups(&first), groups(&second)),
+    };
+    let mut clients: Vec<Client<'_>> = pods.iter().map(|(node, pod)| grower(node, pod)).collect();
+    assert!(take(&first, &mut clients[0], 1024) && take(&second, &mut clients[1], 1024));
+    assert!(!take(&second, &mut clients[1], 20 << 10), "its part is 20 GiB");
+    second.kill(second.daemon_pid());
+    kubelet.wait_for(PERCENT, 20);
+    assert!(take(&first, &mut clients[0], 1024), "the other card's programs go on");
+    second.start_daemon();
+    kubelet.wait_for(PERCENT, 40);
+    for client in clients {
+        client.expect_ok();
+    }
+    plugin.end();
 }
 
 /// From inside of a pod, `cumux doctor` tells what a program would meet.
