@@ -113,3 +113,114 @@ fn a_supervisor_hears_of_the_daemon() {
     let mut bytes = [0; 16];
     assert!(socket.recv(&mut bytes).is_err(), "it said {:?}", String::from_utf8_lossy(&bytes));
 }
+
+/// A file of the repository.
+fn of_repository(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The instructions of the recipe of the image: a word, and what follows it.
+fn recipe() -> Vec<(String, String)> {
+    let text = of_repository("packaging/Containerfile").replace("\\\n", " ");
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split_once(' ').unwrap_or_else(|| panic!("{line}"))).map(|(word, rest)| (word.to_owned(), rest.to_owned())).collect()
+}
+
+/// The items of the JSON list with which an instruction or a field of a manifest ends.
+fn list(text: &str) -> Vec<String> {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// There is no engine here to build the image. What its recipe relies on is checked: its compiler,
+/// what reaches the build, what an installation consists of, and that the program knows the command.
+#[test]
+fn the_recipe_of_the_image_fits_what_is_built() {
+    let recipe = recipe();
+    let all = |word: &str| recipe.iter().filter(|(known, _)| known == word).map(|(_, rest)| rest.as_str()).collect::<Vec<_>>();
+    let stages = all("FROM");
+    let rust = of_repository("Cargo.toml").lines().find_map(|line| line.strip_prefix("rust-version = ")).expect("a version").trim_matches('"').to_owned();
+    assert!(stages[0].contains(&format!("/rust:{rust}-")) && stages[0].ends_with(" AS build"), "{stages:?}");
+    // Both on one Debian: what is built on a newer one may need a newer glibc.
+    assert!(stages[0].contains("bookworm") && stages[1].ends_with("/cc-debian12"), "{stages:?}");
+
+    // What is kept from the build is in no commit.
+    let kept = of_repository(".gitignore");
+    for line in of_repository(".dockerignore").lines().filter(|line| !line.starts_with('#')) {
+        let is_built = kept.lines().any(|other| other.trim_matches('/') == line) || line.ends_with("target");
+        assert!(line == ".git" || is_built, "the build needs {line}, which .dockerignore keeps from it");
+    }
+
+    let root = tempfile::tempdir().unwrap();
+    install(root.path());
+    let built = all("RUN").join(" ");
+    assert!(built.contains("--locked") && built.contains("install --system --root /staged"), "{built}");
+    for word in built.split_whitespace().filter_map(|word| word.strip_prefix("/staged/")) {
+        let (folder, pattern) = word.rsplit_once('/').unwrap();
+        let begin = pattern.trim_start_matches('*').split('*').next().unwrap();
+        let names = std::fs::read_dir(root.path().join(folder)).unwrap_or_else(|error| panic!("{word}: {error}"));
+        assert!(names.flatten().any(|entry| entry.file_name().to_string_lossy().contains(begin)), "{word} is not installed");
+    }
+    assert!(all("COPY").contains(&"--from=build /staged/usr /usr"), "{recipe:?}");
+
+    let program = list(all("ENTRYPOINT")[0]);
+    let installed = root.path().join(program[0].trim_start_matches('/'));
+    assert!(installed.exists(), "{program:?}");
+    let mut words = list(all("CMD")[0]);
+    let flags: Vec<String> = words.drain(1..).collect();
+    knows(&installed, &words[0], &flags);
+    // The chart's first container takes the library out of the image.
+    let node = root.path().join("node");
+    let output = Command::new(&installed).args(["install", "--prefix"]).arg(&node).output().unwrap();
+    assert!(output.status.success() && node.join("lib/cumux/libcuda.so.1").exists(), "{output:?}");
+    assert_eq!(needs(&installed), Vec::<String>::new(), "the last stage has not these libraries");
+    for library in ["libcuda.so.1", "libcumux_compilers.so"] {
+        assert_eq!(needs(&root.path().join("usr/lib/cumux").join(library)), Vec::<String>::new(), "the last stage has not these libraries");
+    }
+}
+
+/// A program's command has these options.
+fn knows(program: &Path, command: &str, flags: &[String]) {
+    let output = Command::new(program).args([command, "--help"]).output().unwrap();
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command}: {output:?}");
+    for flag in flags.iter().filter(|flag| flag.starts_with('-')) {
+        let name = flag.split('=').next().unwrap();
+        let has = help.split([' ', '\n', ',', '[', ']']).any(|word| word == name);
+        assert!(has, "cumux {command} does not know {name}:\n{help}");
+    }
+}
+
+/// The libraries that a file needs and that are not in Debian's packages of C and C++.
+fn needs(file: &Path) -> Vec<String> {
+    let output = Command::new("ldd").arg(file).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("libc.so.6"), "{}: {text}", file.display());
+    let there = ["libc.so", "libm.so", "libgcc_s.so", "libstdc++.so", "libpthread.so", "libdl.so", "librt.so", "linux-vdso.so", "ld-linux", "libcuda.so"];
+    let name = |line: &str| line.split_whitespace().next().unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
+    text.lines().map(|line| name(line.trim())).filter(|name| !there.iter().any(|known| name.starts_with(known))).collect()
+}
+
+/// Every command of the manifests is one of the program's, with options that it has.
+#[test]
+fn the_manifests_call_commands_that_the_program_has() {
+    let mut calls = 0;
+    for manifest in ["device-plugin.yaml", "device-plugin-per-card.yaml", "dra.yaml"] {
+        let text = of_repository(&format!("deploy/kubernetes/{manifest}"));
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for (number, line) in lines.iter().enumerate() {
+            let Some(words) = line.strip_prefix("command: ").or_else(|| line.split_once("{command: ").map(|(_, rest)| rest.trim_end_matches('}'))) else {
+                continue;
+            };
+            let mut words = list(words);
+            assert_eq!(words.remove(0), "cumux", "{manifest}: {line}");
+            // Arguments on lines of their own.
+            let more = lines[number + 1..].iter().skip_while(|line| **line == "args:").map_while(|line| line.strip_prefix("- "));
+            words.extend(more.filter_map(|item| serde_json::from_str::<String>(item).ok()));
+            let command = words.remove(0);
+            knows(&cumux(), &command, &words);
+            calls += 1;
+        }
+    }
+    assert!(calls >= 11, "only {calls} commands were found");
+}
