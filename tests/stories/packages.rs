@@ -133,7 +133,7 @@ fn list(text: &str) -> Vec<String> {
 }
 
 /// There is no engine here to build the image. What its recipe relies on is checked: its compiler,
-/// what reaches the build, what an installation consists of, and that the program knows the command.
+/// what reaches the build, the files and libraries of an installation, and the image's command.
 #[test]
 fn the_recipe_of_the_image_fits_what_is_built() {
     let recipe = recipe();

@@ -140,8 +140,8 @@ fn cgroup(node: &Node) -> String {
     answer["groups"][0]["cgroup"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A tree of control groups of version 2, as systemd and slurmd make it: the prolog finds the scope,
-/// and a node without one is drained with the setting that is missing.
+/// A tree of control groups of version 2, as systemd and slurmd make it: the prolog finds the
+/// scope, and a node without one is drained with the setting that is missing.
 #[test]
 fn the_prolog_finds_the_scope_of_slurmd() {
     let node = Node::start();

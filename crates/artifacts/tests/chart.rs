@@ -50,7 +50,7 @@ impl<'a> Values<'a> {
         Self { defaults, set: set.iter().map(|(name, text)| (*name, value(text))).collect() }
     }
 
-    /// The value of `.Values.PATH`. In a `range` Helm's `.` is something else, and only `$` leads to
+    /// The value of `.Values.PATH`. In a `range` Helm's `.` is something else: only `$` leads to
     /// the values.
     fn value(&self, expression: &str, variables: &[Variable]) -> &Yaml<'a> {
         let path = match expression.strip_prefix("$.Values.") {
@@ -296,7 +296,7 @@ fn each_card_has_a_daemon_of_its_own_where_that_is_wanted() {
     assert!(one[1].1.contains("--pipe=/run/cumux") && !one[1].1.contains("card-"), "{}", one[1].1);
 }
 
-// The schema of the values -------------------------------------------------------------------------
+// The schema of the values ------------------------------------------------------------------------
 
 /// What Helm's own check would refuse, for the words of JSON Schema that our schema uses.
 fn refusal(schema: &Value, value: &Value, place: &str) -> Option<String> {

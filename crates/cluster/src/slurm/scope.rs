@@ -12,8 +12,8 @@ pub const AUTO: &str = "auto";
 
 const SCOPE: &str = "slurmstepd.scope";
 
-/// The pattern of a job's control group, as in `--cgroup`, by what is below `root`. slurmd makes the
-/// scope when it starts, so it is there before the first prolog; the job's own folder comes later.
+/// The pattern of a job's control group, as in `--cgroup`, by what is below `root`. slurmd makes
+/// the scope when it starts, so it is there before the first prolog. The job's folder comes later.
 ///
 /// # Errors
 /// [`SlurmError`]: which setting of Slurm is missing.
