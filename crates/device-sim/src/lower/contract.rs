@@ -14,7 +14,7 @@
 //! - A module for a debugger is left as it is.
 
 use super::registers::{self, Flow, LiveSets};
-use cumux_ptx::ast::{Body, Function, Imm, Instruction, Modifier, Module, Opcode as O, Operand, RegId, Register, Rounding, ScalarType as T, Word};
+use cumux_ptx::ast::{Body, Function, Imm, Instruction, Modifier, Module, Opcode as O, Operand, Param, RegId, Register, Rounding, ScalarType as T, Word};
 use std::collections::{HashMap, HashSet};
 
 /// Contracts the functions of a module.
@@ -137,8 +137,8 @@ impl<'a> Search<'a> {
             }
         }
         // Parameters are written at the beginning, and results are read at the end.
-        function.params.iter().filter_map(|p| p.register).for_each(|r| writes[r.index()] += 1);
-        function.returns.iter().filter_map(|p| p.register).for_each(|r| reads[r.index()] += 1);
+        function.params.iter().flat_map(Param::registers).for_each(|r| writes[r.index()] += 1);
+        function.returns.iter().flat_map(Param::registers).for_each(|r| reads[r.index()] += 1);
         Search { function, body, flow: registers::build_flow(body), reads, writes, live: None, overwritten: vec![0; registers], order: 0 }
     }
 

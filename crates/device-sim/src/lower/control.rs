@@ -8,7 +8,7 @@ use crate::program::code::{Base, Intrinsic, IntrinsicKind, MemoryOp, Op, Order, 
 use crate::simd::alu::{self, Alu};
 use crate::simd::lanes::NO_SLOT;
 use crate::simd::ops::integer;
-use cumux_ptx::ast::{Call, CallTarget, Function, FunctionKind, Instruction, Opcode as O, Operand, RegId, ScalarType as T};
+use cumux_ptx::ast::{Call, CallTarget, Function, FunctionKind, Instruction, Opcode as O, Operand, Param, RegId, ScalarType as T};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let op = match (i.opcode, i.operands.as_slice()) {
@@ -77,14 +77,20 @@ fn load_from_frame(lowerer: &mut Lowerer<'_>, register: RegId, ty: T, offset: u3
     Ok(())
 }
 
+/// Where the components of a parameter lie that begins at `offset`; one if it is no vector.
+fn component_offsets(param: &Param, offset: u32) -> impl Iterator<Item = u32> {
+    let (components, bytes) = (u32::from(param.vector), param.ty.bytes());
+    (0..components).map(move |n| offset + n * bytes)
+}
+
 /// Loads parameters that are declared as registers out of the frame, at a function's beginning.
 pub(super) fn prologue(lowerer: &mut Lowerer<'_>, function: &Function) -> Lowered {
     if function.kind == FunctionKind::Entry {
         return Ok(());
     }
     for (param, at) in function.params.iter().zip(&lowerer.own.params) {
-        if let Some(register) = param.register {
-            load_from_frame(lowerer, register, param.ty, *at)?;
+        for (register, at) in param.registers().zip(component_offsets(param, *at)) {
+            load_from_frame(lowerer, register, param.ty, at)?;
         }
     }
     Ok(())
@@ -97,8 +103,8 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
         return Ok(());
     }
     for (param, at) in function.returns.iter().zip(&lowerer.own.returns) {
-        if let Some(register) = param.register {
-            store_in_frame(lowerer, &Operand::Reg(register), param.ty, *at)?;
+        for (register, at) in param.registers().zip(component_offsets(param, *at)) {
+            store_in_frame(lowerer, &Operand::Reg(register), param.ty, at)?;
         }
     }
     Ok(())
@@ -180,10 +186,15 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
     let frame = lowerer.own.frame;
     // Arguments in registers and literals are written where the callee expects them.
     for ((operand, param), at) in call.args.iter().zip(param_list).zip(&params) {
-        if matches!(operand, Operand::Symbol { .. }) {
-            continue;
+        match operand {
+            Operand::Symbol { .. } => {}
+            Operand::Vector(parts) => {
+                for (part, at) in parts.iter().zip(component_offsets(param, frame + at)) {
+                    store_in_frame(lowerer, part, param.ty, at)?;
+                }
+            }
+            _ => store_in_frame(lowerer, operand, param.ty, frame + at)?,
         }
-        store_in_frame(lowerer, operand, param.ty, frame + at)?;
     }
     match call.target {
         CallTarget::Function(id) => {
@@ -220,8 +231,11 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
         }
     }
     for ((operand, param), at) in call.returns.iter().zip(return_list).zip(&returns) {
-        if let Operand::Reg(register) = operand {
-            load_from_frame(lowerer, *register, param.ty, frame + at)?;
+        let parts = if let Operand::Vector(parts) = operand { parts.as_slice() } else { std::slice::from_ref(operand) };
+        for (part, at) in parts.iter().zip(component_offsets(param, frame + at)) {
+            if let Operand::Reg(register) = part {
+                load_from_frame(lowerer, *register, param.ty, at)?;
+            }
         }
     }
     Ok(())

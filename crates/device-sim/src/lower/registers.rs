@@ -8,7 +8,7 @@
 //! instruction may become several, of which a later one reads after the first has written.
 
 use crate::simd::lanes::RegisterSlot;
-use cumux_ptx::ast::{AddressBase, Body, CallTarget, Function, Instruction, Modifier, Opcode as O, Operand, RegId, ScalarType, Word};
+use cumux_ptx::ast::{AddressBase, Body, CallTarget, Function, Instruction, Modifier, Opcode as O, Operand, Param, RegId, ScalarType, Word};
 
 /// The bank of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl LiveSets {
     /// and each instruction that reads or writes it.
     pub fn find(function: &Function, body: &Body, flow: &Flow, mentioned: &mut impl FnMut(usize, usize)) -> Option<LiveSets> {
         let count = body.instructions.len();
-        let results: Vec<RegId> = function.returns.iter().filter_map(|p| p.register).collect();
+        let results: Vec<RegId> = function.returns.iter().flat_map(Param::registers).collect();
         let words = body.registers.len().div_ceil(64);
         let blocks = flow.starts.len();
         if blocks * words * 64 > MOST_BITS {
@@ -251,11 +251,11 @@ fn live_ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)
         *range = (range.0.min(at), range.1.max(at));
     };
     // Parameters in registers are written before the first instruction.
-    for register in function.params.iter().filter_map(|p| p.register) {
+    for register in function.params.iter().flat_map(Param::registers) {
         extend(register.index(), 0);
     }
     if count == 0 {
-        function.returns.iter().filter_map(|p| p.register).for_each(|r| extend(r.index(), 0));
+        function.returns.iter().flat_map(Param::registers).for_each(|r| extend(r.index(), 0));
         return Some(ranges);
     }
     let flow = build_flow(body);

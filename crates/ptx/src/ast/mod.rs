@@ -215,11 +215,19 @@ pub struct Param {
     pub offset: u64,
     /// `.ptr`: the kernel receives a pointer into this space (`None`: generic) of this alignment.
     pub pointer: Option<(Option<StateSpace>, u32)>,
-    /// `.reg` parameter of a `.func`: the register that holds it in the body (`None` in
-    /// prototypes, and in declarations).
+    /// `.reg` parameter of a `.func`: the register that holds it in the body, or its first component
+    /// (`None` in prototypes, and in declarations).
     pub register: Option<RegId>,
     /// Declared as `.reg` rather than `.param`.
     pub in_register: bool,
+}
+
+impl Param {
+    /// The registers that hold it in the body: one for each component, or none.
+    pub fn registers(&self) -> impl Iterator<Item = RegId> + use<> {
+        let components = u32::from(self.vector);
+        self.register.into_iter().flat_map(move |first| (0..components).map(move |n| RegId(first.0 + n)))
+    }
 }
 
 /// Performance and other directives of a function.

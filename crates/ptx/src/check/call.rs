@@ -49,6 +49,7 @@ impl Check<'_> {
         for (at, (param, operand)) in wanted.iter().zip(given).enumerate() {
             let size = match operand {
                 Operand::Reg(id) => u64::from(self.register(*id).ty.bytes()),
+                Operand::Vector(parts) => parts.iter().map(|part| if let Operand::Reg(id) = part { u64::from(self.register(*id).ty.bytes()) } else { 0 }).sum(),
                 Operand::Symbol { symbol: SymbolRef::Local(id), .. } => self.context.body.variables[id.index()].size,
                 Operand::Symbol { symbol: SymbolRef::Param(at), .. } => self.context.function.params[*at as usize].size,
                 Operand::Symbol { symbol: SymbolRef::ReturnParam(at), .. } => self.context.function.returns[*at as usize].size,

@@ -4,11 +4,11 @@ use super::Parser;
 use super::instruction::BodyBuilder;
 use super::labels::Labels;
 use super::lookup::{taken_error, undeclared_error};
-use super::names::Meaning;
+use super::names::{Meaning, add_register};
 use super::variable::Declared;
 use crate::ast::{
-    Body, BranchTable, BranchTableId, CallPrototypeId, CallTable, CallTableId, FuncId, LineMark, Linkage, RegId, Register, ScalarType, SymbolRef, VarId,
-    Variable,
+    Body, BranchTable, BranchTableId, CallPrototypeId, CallTable, CallTableId, FuncId, GlobalId, LineMark, Linkage, RegId, ScalarType, StateSpace, SymbolRef,
+    VarId, Variable,
 };
 use crate::check;
 use crate::fail::{Fail, Result};
@@ -22,7 +22,8 @@ const MAX_SCOPES: usize = 16;
 impl<'s> Parser<'s> {
     /// The body of function `id`; the current token is its `{`.
     pub(super) fn parse_body(&mut self, id: FuncId) -> Body {
-        let mut builder = BodyBuilder { body: Body::default(), labels: Labels::default(), name_uses: HashMap::new() };
+        let function = self.module.functions[id.index()].name.clone();
+        let mut builder = BodyBuilder { body: Body::default(), labels: Labels::default(), function, name_uses: HashMap::new() };
         self.bump();
         self.local_elements.clear();
         builder.labels.enter_scope();
@@ -185,14 +186,23 @@ impl<'s> Parser<'s> {
     }
 
     fn place_local(&mut self, builder: &mut BodyBuilder<'s>, name: Token<'s>, mut variable: Variable) -> Result<()> {
-        let id = VarId(builder.body.variables.len() as u32);
-        let meaning = Meaning::Symbol(SymbolRef::Local(id));
-        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken_error(name, first))?;
         let uses = builder.name_uses.entry(name.text).or_insert(0);
         *uses += 1;
         if *uses > 1 {
             variable.unique_name = format!("{}${uses}", name.text).into();
         }
+        // One that the whole module has, under a name that only this body knows.
+        if matches!(variable.space, StateSpace::Global | StateSpace::Const | StateSpace::ConstBank(_)) {
+            let id = GlobalId(self.module.globals.len() as u32);
+            self.names.declare(name.text, id.into(), name.pos).map_err(|first| taken_error(name, first))?;
+            variable.name = format!("{}${}", builder.function, variable.unique_name).into();
+            variable.unique_name = variable.name.clone();
+            self.module.globals.push(variable);
+            return Ok(());
+        }
+        let id = VarId(builder.body.variables.len() as u32);
+        let meaning = Meaning::Symbol(SymbolRef::Local(id));
+        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken_error(name, first))?;
         self.local_elements.push(variable.element_size());
         builder.body.variables.push(variable);
         Ok(())
@@ -204,13 +214,9 @@ impl<'s> Parser<'s> {
         loop {
             let name = self.expect_name("the name of a register")?;
             if self.eat(Tok::Less) {
-                let at = self.tokens.peek().pos;
                 let count = self.parse_u32("the number of registers")?;
                 self.expect(Tok::Greater, "'>'")?;
-                if head.vector > 1 {
-                    return Err(Fail::new(at, "vector registers cannot be declared as a range"));
-                }
-                self.names.declare_range(name.text, count, head.ty, name.pos).map_err(|first| taken_error(name, first))?;
+                self.names.declare_range(name.text, count, (head.ty, head.vector), name.pos).map_err(|first| taken_error(name, first))?;
             } else {
                 self.declare_register(name, head.ty, head.vector)?;
             }
@@ -222,19 +228,9 @@ impl<'s> Parser<'s> {
     }
 
     fn declare_register(&mut self, name: Token<'s>, ty: ScalarType, vector: u8) -> Result<()> {
-        let first = RegId(self.registers.len() as u32);
-        let meaning = match vector {
-            1 => Meaning::Register(first),
-            width => Meaning::VectorRegister(first, width),
-        };
+        let meaning = Meaning::of_register(RegId(self.registers.len() as u32), vector);
         self.names.declare(name.text, meaning, name.pos).map_err(|first| taken_error(name, first))?;
-        for component in 0..vector {
-            let name = match vector {
-                1 => name.text.into(),
-                _ => format!("{}.{}", name.text, ["x", "y", "z", "w"][usize::from(component % 4)]).into(),
-            };
-            self.registers.push(Register { name, ty });
-        }
+        add_register(&mut self.registers, name.text, ty, vector);
         Ok(())
     }
 

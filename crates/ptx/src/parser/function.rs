@@ -2,9 +2,9 @@
 
 use super::Parser;
 use super::lookup::taken_error;
-use super::names::Meaning;
+use super::names::{Meaning, add_register};
 use super::signature::split_params;
-use crate::ast::{Directives, FuncId, Function, FunctionKind, Linkage, Param, RegId, Register, SymbolRef};
+use crate::ast::{Directives, FuncId, Function, FunctionKind, Linkage, Param, SymbolRef};
 use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};
 
@@ -95,10 +95,9 @@ impl<'s> Parser<'s> {
                 let function = &mut self.module.functions[id.index()];
                 let param = if is_return { &mut function.returns[at] } else { &mut function.params[at] };
                 let meaning = if param.in_register {
-                    let register = RegId(self.registers.len() as u32);
-                    self.registers.push(Register { name: name.text.into(), ty: param.ty });
+                    let register = add_register(&mut self.registers, name.text, param.ty, param.vector);
                     param.register = Some(register);
-                    Meaning::Register(register)
+                    Meaning::of_register(register, param.vector)
                 } else if is_return {
                     Meaning::Symbol(SymbolRef::ReturnParam(at as u32))
                 } else {

@@ -15,6 +15,8 @@ const MAX_OPERANDS: usize = 1024;
 pub(super) struct BodyBuilder<'s> {
     pub(super) body: Body,
     pub(super) labels: Labels<'s>,
+    /// The name of the function.
+    pub(super) function: Box<str>,
     /// How often a variable's name was used, to make unique names.
     pub(super) name_uses: HashMap<&'s str, u32>,
 }

@@ -18,6 +18,13 @@ pub(super) enum Meaning {
     CallPrototype(CallPrototypeId),
 }
 
+impl Meaning {
+    /// The meaning of a register of `vector` components, of which `first` is the first.
+    pub(super) fn of_register(first: RegId, vector: u8) -> Self {
+        if vector > 1 { Self::VectorRegister(first, vector) } else { Self::Register(first) }
+    }
+}
+
 impl From<GlobalId> for Meaning {
     fn from(id: GlobalId) -> Self {
         Self::Symbol(SymbolRef::Global(id))
@@ -42,6 +49,8 @@ struct RegisterRange {
     id: u32,
     count: u32,
     ty: ScalarType,
+    /// Components of each register; 1 if they are no vectors.
+    vector: u8,
     depth: u32,
     pos: Pos,
 }
@@ -114,14 +123,14 @@ impl<'s> Names<'s> {
         Ok(())
     }
 
-    pub(super) fn declare_range(&mut self, prefix: &'s str, count: u32, ty: ScalarType, pos: Pos) -> Result<(), Pos> {
+    pub(super) fn declare_range(&mut self, prefix: &'s str, count: u32, (ty, vector): (ScalarType, u8), pos: Pos) -> Result<(), Pos> {
         let depth = self.depth_u32();
         if let Some(old) = self.ranges.get(prefix)
             && old.depth == depth
         {
             return Err(old.pos);
         }
-        let range = RegisterRange { id: self.next_range, count, ty, depth, pos };
+        let range = RegisterRange { id: self.next_range, count, ty, vector, depth, pos };
         self.next_range += 1;
         let old = self.ranges.insert(prefix, range);
         self.undo.push(Undo::Range(prefix, old));
@@ -139,12 +148,8 @@ impl<'s> Names<'s> {
         {
             return Some(entry.meaning);
         }
-        let id = *self.range_members.entry((range.id, number)).or_insert_with(|| {
-            let id = RegId(registers.len() as u32);
-            registers.push(Register { name: name.into(), ty: range.ty });
-            id
-        });
-        Some(Meaning::Register(id))
+        let id = *self.range_members.entry((range.id, number)).or_insert_with(|| add_register(registers, name, range.ty, range.vector));
+        Some(Meaning::of_register(id, range.vector))
     }
 
     /// The range that has `name` as a member: `%r12` is number 12 of `%r`, or 2 of `%r1`.
@@ -181,6 +186,18 @@ impl<'s> Names<'s> {
     }
 }
 
+/// Adds a register, or the components of a vector register, to a body's; the id of the first.
+pub(super) fn add_register(registers: &mut Vec<Register>, name: &str, ty: ScalarType, vector: u8) -> RegId {
+    let first = RegId(registers.len() as u32);
+    if vector > 1 {
+        let component = |n: u8| ["x", "y", "z", "w"][usize::from(n % 4)];
+        registers.extend((0..vector).map(|n| Register { name: format!("{name}.{}", component(n)).into(), ty }));
+    } else {
+        registers.push(Register { name: name.into(), ty });
+    }
+    first
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,11 +209,11 @@ mod tests {
         let mut names = Names::default();
         let mut registers = Vec::new();
         names.enter_scope();
-        names.declare_range("%r", 5, ScalarType::B32, POS).unwrap();
+        names.declare_range("%r", 5, (ScalarType::B32, 1), POS).unwrap();
         let outer = names.find("%r4", &mut registers);
         assert_eq!(outer, Some(Meaning::Register(RegId(0))));
         names.enter_scope();
-        names.declare_range("%r", 9, ScalarType::B64, POS).unwrap();
+        names.declare_range("%r", 9, (ScalarType::B64, 1), POS).unwrap();
         assert_eq!(names.find("%r4", &mut registers), Some(Meaning::Register(RegId(1))));
         names.leave_scope();
         assert_eq!(names.find("%r4", &mut registers), outer);
@@ -210,7 +227,7 @@ mod tests {
         let mut names = Names::default();
         let mut registers = Vec::new();
         names.enter_scope();
-        names.declare_range("x", 5, ScalarType::B32, POS).unwrap();
+        names.declare_range("x", 5, (ScalarType::B32, 1), POS).unwrap();
         names.enter_scope();
         let own = Meaning::Register(RegId(77));
         names.declare("x1", own, POS).unwrap();
