@@ -274,3 +274,100 @@ fn a_client_below_normal_gets_what_normal_ones_leave() {
     normal.done(spins);
     low.done(waits);
 }
+
+/// Programs that ask the device runtime for the grid of a cooperative launch, as Numba's do: blocks
+/// meet in every round, and each thread knows its number. A kernel that was launched otherwise has
+/// no such group.
+const GRID: &str = "
+.version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b64 out) cudaCGGetIntrinsicHandle(.param .b32 scope);
+.extern .func (.param .b32 out) cudaCGSynchronize(.param .b64 handle, .param .b32 flags);
+.extern .func (.param .b32 out) cudaCGSynchronizeGrid(.param .b64 handle, .param .b32 flags);
+.extern .func (.param .b32 out) cudaCGGetSize(.param .b64 threads, .param .b64 grids, .param .b64 handle);
+.extern .func (.param .b32 out) cudaCGGetRank(.param .b64 thread, .param .b64 grid, .param .b64 handle);
+.visible .entry rounds(.param .u64 values, .param .u64 sums, .param .u32 count)
+{
+    .reg .pred %p, %one;
+    .reg .u32 %b, %n, %next, %i, %count, %v, %sum, %e, %t;
+    .reg .u64 %values, %sums, %own, %other, %handle;
+    ld.param.u64 %values, [values];
+    ld.param.u64 %sums, [sums];
+    ld.param.u32 %count, [count];
+    mov.u32 %t, %tid.x;
+    setp.eq.u32 %one, %t, 0;
+    mov.u32 %b, %ctaid.x;
+    mov.u32 %n, %nctaid.x;
+    add.u32 %next, %b, 1;
+    rem.u32 %next, %next, %n;
+    mad.wide.u32 %own, %b, 4, %values;
+    mad.wide.u32 %other, %next, 4, %values;
+    mov.u32 %i, 0;
+    mov.u32 %sum, 0;
+    call (%handle), cudaCGGetIntrinsicHandle, (1);
+AGAIN:
+    add.u32 %v, %i, %b;
+    @%one st.global.u32 [%own], %v;
+    call (%e), cudaCGSynchronize, (%handle, 0);
+    add.u32 %sum, %sum, %e;
+    ld.volatile.global.u32 %v, [%other];
+    add.u32 %sum, %sum, %v;
+    call (%e), cudaCGSynchronizeGrid, (%handle, 0);
+    add.u32 %sum, %sum, %e;
+    add.u32 %i, %i, 1;
+    setp.lt.u32 %p, %i, %count;
+    @%p bra AGAIN;
+    mad.wide.u32 %sums, %b, 4, %sums;
+    @%one st.global.u32 [%sums], %sum;
+    ret;
+}
+.visible .entry ranks(.param .u64 out)
+{
+    .reg .u32 %e, %at, %b;
+    .reg .u64 %out, %handle, %rank;
+    .local .align 4 .b32 own[1];
+    ld.param.u64 %out, [out];
+    call (%handle), cudaCGGetIntrinsicHandle, (1);
+    call (%e), cudaCGGetSize, (%out, 0, %handle);
+    mov.u64 %rank, own;
+    cvta.local.u64 %rank, %rank;
+    call (%e), cudaCGGetRank, (%rank, 0, %handle);
+    ld.u32 %at, [%rank];
+    mad.wide.u32 %rank, %at, 4, %out;
+    st.global.u32 [%rank+4], %at;
+    ret;
+}
+.visible .entry alone(.param .u64 out)
+{
+    .reg .u32 %e;
+    .reg .u64 %out, %handle;
+    ld.param.u64 %out, [out];
+    call (%handle), cudaCGGetIntrinsicHandle, (1);
+    call (%e), cudaCGSynchronize, (%handle, 0);
+    st.global.u32 [%out], %e;
+    ret;
+}
+";
+
+#[test]
+fn kernels_ask_the_runtime_for_their_grid() {
+    let setup = Setup::new(watched_not);
+    let client = setup.client(1);
+    let module = client.load(GRID.as_bytes(), &mut NoVariables).expect("loads");
+    let stream = client.stream();
+    let (blocks, rounds) = (13, 5);
+    let (values, sums) = (client.allocate(4 * blocks), client.allocate(4 * blocks));
+    let shape = Launch { grid: [blocks as u32, 1, 1], block: [64, 1, 1], cooperative: true, ..Launch::default() };
+    for _ in 0..3 {
+        client.done(client.launch_with(stream, &module, "rounds", shape.clone(), Args::new().u64(values).u64(sums).u32(rounds)));
+        let expected: Vec<u32> = (0..blocks as u32).map(|block| (0..rounds).map(|round| round + (block + 1) % blocks as u32).sum()).collect();
+        assert_eq!(client.read(sums, blocks as usize), expected);
+    }
+    let out = client.allocate(4 * 241);
+    let shape = Launch { grid: [2, 5, 2], block: [3, 2, 2], cooperative: true, ..Launch::default() };
+    client.done(client.launch_with(stream, &module, "ranks", shape, Args::new().u64(out)));
+    assert_eq!(client.read(out, 241), [240].into_iter().chain(0..240).collect::<Vec<u32>>());
+    client.done(client.launch(stream, &module, "alone", 1, 32, Args::new().u64(out)));
+    assert_eq!(client.read(out, 1), [1], "cudaErrorInvalidValue");
+}

@@ -1,15 +1,14 @@
 //! Matrix instructions of a warp (PTX ISA, *Warp-Level Matrix Instructions*).
 //!
 //! `mma` says which lane holds which element. `wmma` leaves it open; here its fragments are laid
-//! out as those of `mma`, block after block: rows first, then columns. PTX leaves the order of
-//! additions and their precision open, too: sums are made of exact products in double precision,
-//! and rounded once.
+//! out as those of `mma`, block after block: rows first, then columns. `product` multiplies.
 
 use super::access::{NearMemory, compute_addresses};
 use super::fault::{LaneFault, LaneResult, for_each_lane};
 use super::interface::{FaultKind, GlobalMemory};
+use super::product::Product;
 use super::single;
-use crate::program::code::{AddressOperand, BitProduct, Element, MatrixKind, MatrixOp, MatrixPart, MatrixShape};
+use crate::program::code::{AddressOperand, Element, MatrixKind, MatrixOp, MatrixPart, MatrixShape};
 use crate::simd::lanes::{LANES, NO_SLOT, PerLane32, RegisterSlot, WarpRegisters};
 use crate::simd::ops::half::{B, H, Small};
 use crate::simd::ops::round::RN;
@@ -26,7 +25,9 @@ pub(super) fn perform<M: GlobalMemory>(
     memory: &mut M,
 ) -> LaneResult<()> {
     match op.kind {
-        MatrixKind::Multiply { shape, elements, into, saturates, bits } => multiply(registers, op, shape, elements, into, saturates, bits, mask),
+        MatrixKind::Multiply { shape, elements, into, saturates, bits } => {
+            Product { registers, op, shape, elements, into, saturates, bits, mask }.perform();
+        }
         MatrixKind::MultiplyQuads { a_by_column, b_by_row, accumulator, into } => {
             multiply_quads(registers, op, [a_by_column, b_by_row], accumulator, into, mask);
         }
@@ -51,7 +52,8 @@ pub(super) fn perform<M: GlobalMemory>(
 }
 
 /// The row and column of an element of a fragment: element `within` of register `register`.
-fn position(shape: MatrixShape, part: MatrixPart, element: Element, register: u32, within: u32, lane: u32) -> (u32, u32) {
+#[inline]
+pub(super) fn position(shape: MatrixShape, part: MatrixPart, element: Element, register: u32, within: u32, lane: u32) -> (u32, u32) {
     let (group, in_group) = (lane / 4, lane % 4);
     let each = element.per_register();
     match part {
@@ -79,7 +81,8 @@ fn read(registers: &WarpRegisters<'_>, slot: RegisterSlot, element: Element, lan
 }
 
 /// Element `within` of a register, as a number.
-fn real(element: Element, register: u64, within: u32) -> f64 {
+#[inline]
+pub(super) fn real(element: Element, register: u64, within: u32) -> f64 {
     let bits = register >> (element.bits() * within);
     match element {
         Element::Half => Small::wide(H(bits as u16)),
@@ -92,7 +95,8 @@ fn real(element: Element, register: u64, within: u32) -> f64 {
 }
 
 /// Element `within` of a register, as a whole number.
-fn whole(element: Element, register: u64, within: u32) -> i64 {
+#[inline]
+pub(super) fn whole(element: Element, register: u64, within: u32) -> i64 {
     let bits = register >> (element.bits() * within);
     match element {
         Element::U8 => i64::from(bits as u8),
@@ -105,40 +109,14 @@ fn whole(element: Element, register: u64, within: u32) -> i64 {
 }
 
 /// The bits of a number as an element.
-fn encode_real(element: Element, value: f64) -> u64 {
+#[inline]
+pub(super) fn encode_real(element: Element, value: f64) -> u64 {
     match element {
         Element::Half => <H as Small>::rounded::<RN>(value).0.into(),
         Element::Single if value.is_nan() => NAN32.into(),
         Element::Single => (value as f32).to_bits().into(),
         _ => value.to_bits(),
     }
-}
-
-/// A matrix, gathered from the registers of all lanes.
-fn gather<T: Copy>(
-    registers: &WarpRegisters<'_>,
-    slots: &[RegisterSlot],
-    (shape, part, element): (MatrixShape, MatrixPart, Element),
-    mask: u32,
-    zero: T,
-    value: fn(Element, u64, u32) -> T,
-) -> Vec<T> {
-    let (rows, columns) = match part {
-        MatrixPart::A => (shape.m, shape.k),
-        MatrixPart::B => (shape.k, shape.n),
-        MatrixPart::C => (shape.m, shape.n),
-    };
-    let mut out = vec![zero; (rows * columns) as usize];
-    for (n, slot) in slots.iter().enumerate() {
-        for_each_lane(mask, |lane| {
-            let bits = read(registers, *slot, element, lane);
-            for within in 0..element.per_register() {
-                let (row, column) = position(shape, part, element, n as u32, within, lane as u32);
-                out[(row * columns + column) as usize] = value(element, bits, within);
-            }
-        });
-    }
-    out
 }
 
 /// Writes a result into the registers of all lanes. `bits` gives an element's bits by its index.
@@ -161,47 +139,6 @@ fn spread(
             }
         });
     }
-}
-
-#[expect(clippy::too_many_arguments, reason = "the parts of one instruction")]
-fn multiply(
-    registers: &mut WarpRegisters<'_>,
-    op: &MatrixOp,
-    shape: MatrixShape,
-    elements: [Element; 3],
-    into: Element,
-    saturates: bool,
-    bits: BitProduct,
-    mask: u32,
-) {
-    let MatrixShape { m, n, k } = shape;
-    let [ea, eb, ec] = elements;
-    let index = |register, within, lane| {
-        let (row, column) = position(shape, MatrixPart::C, into, register, within, lane);
-        (row * n + column) as usize
-    };
-    let cells = (0..m).flat_map(|row| (0..n).map(move |column| (row, column)));
-    if into.is_whole() {
-        let a = gather(registers, &op.a, (shape, MatrixPart::A, ea), mask, 0, whole);
-        let b = gather(registers, &op.b, (shape, MatrixPart::B, eb), mask, 0, whole);
-        let c = gather(registers, &op.c, (shape, MatrixPart::C, ec), mask, 0, whole);
-        let product = |a: i64, b: i64| if ea == Element::Bit && bits == BitProduct::Xor { a ^ b } else { a * b };
-        let sum = |(row, column): (u32, u32)| {
-            let products = (0..k).map(|i| product(a[(row * k + i) as usize], b[(i * n + column) as usize]));
-            let sum = c[(row * n + column) as usize] + products.sum::<i64>();
-            if saturates { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum }
-        };
-        let out: Vec<i64> = cells.map(sum).collect();
-        spread(registers, &op.d, into, mask, index, |at| u64::from(out[at] as u32));
-        return;
-    }
-    let a = gather(registers, &op.a, (shape, MatrixPart::A, ea), mask, 0.0, real);
-    let b = gather(registers, &op.b, (shape, MatrixPart::B, eb), mask, 0.0, real);
-    let c = gather(registers, &op.c, (shape, MatrixPart::C, ec), mask, 0.0, real);
-    let sum =
-        |(row, column): (u32, u32)| (0..k).fold(c[(row * n + column) as usize], |sum, i| a[(row * k + i) as usize].mul_add(b[(i * n + column) as usize], sum));
-    let out: Vec<f64> = cells.map(sum).collect();
-    spread(registers, &op.d, into, mask, index, |at| encode_real(into, out[at]));
 }
 
 /// Lanes 0 to 3 and 16 to 19 make the first product, lanes 4 to 7 and 20 to 23 the second, and so
@@ -287,9 +224,17 @@ fn load_fragment<M: GlobalMemory>(
     let starts = addresses(registers, op.place);
     let strides = strides(registers, op, if by_column { rows } else { columns });
     let bytes = u64::from(element.bits().div_ceil(8));
+    // The elements of a register follow each other in a row, those of B in a column.
+    let beside = element.bits() < 64 && (element.per_register() == 1 || (part == MatrixPart::B) == by_column);
     for (n, slot) in op.d.iter().enumerate() {
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
             let mut value = 0;
+            // Mostly a register's elements lie beside each other, where one access can have them all.
+            let (start, bit) = locate(starts[lane], strides[lane], element, position(shape, part, element, n as u32, 0, lane as u32), by_column);
+            if beside && bit == 0 && start % 4 == 0 {
+                registers.r32[*slot as usize].0[lane] = single::load(near, memory, op.place.space, start, 4, lane)? as u32;
+                continue;
+            }
             for within in 0..element.per_register() {
                 let at = position(shape, part, element, n as u32, within, lane as u32);
                 let (address, bit) = locate(starts[lane], strides[lane], element, at, by_column);
@@ -360,8 +305,11 @@ fn load_rows<M: GlobalMemory>(
                 continue;
             }
             let (lane, start) = row_address(&starts, matrix, row)?;
-            for (column, element) in elements.iter_mut().enumerate() {
-                *element = single::load(near, memory, op.place.space, start + 2 * column as u64, 2, lane)? as u32;
+            for (half, elements) in elements.chunks_exact_mut(4).enumerate() {
+                let bits = single::load(near, memory, op.place.space, start + 8 * half as u64, 8, lane)?;
+                for (column, element) in elements.iter_mut().enumerate() {
+                    *element = (bits >> (16 * column)) as u32 & 0xffff;
+                }
             }
         }
         for_each_lane(mask, |lane| {

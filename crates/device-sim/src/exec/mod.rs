@@ -16,6 +16,7 @@ mod intrinsic;
 mod matrix;
 mod mbarrier;
 mod printf;
+mod product;
 mod raw;
 pub mod request;
 mod run;

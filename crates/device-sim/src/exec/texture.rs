@@ -351,7 +351,7 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
             [0, 1, 2].map(|n| if n < dimensions { Position::of(coordinates[n], size[n], normalized, linear) } else { Position { first: 0, weight: 0.0 } });
         let mut sum = [0.0; 4];
         // Each corner of the cell whose weight is not zero.
-        for corner in 0..8u32 {
+        for corner in 0..if linear { 1u32 << dimensions } else { 1 } {
             let next = |n: usize| corner >> n & 1 != 0;
             let weight: f64 = (0..3).map(|n| if next(n) { positions[n].weight } else { 1.0 - positions[n].weight }).product();
             if weight == 0.0 {

@@ -11,6 +11,7 @@ mod copy;
 mod error;
 mod floating;
 mod instruction;
+mod library;
 mod matrix;
 mod memory;
 mod module;

@@ -3,7 +3,7 @@
 use super::body::{Finished, Lowerer};
 use super::error::{CompileError, Trouble, compile_error};
 use super::plan::{ModulePlan, frame_depth, lay_out_shared, plan_function, reachable_functions};
-use super::{Options, contract, control, instruction};
+use super::{Options, contract, control, instruction, library};
 use crate::program::code::{Code, Op, RuntimeCall};
 use crate::program::source::SourceLines;
 use crate::program::{Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
@@ -109,6 +109,7 @@ pub(super) fn lower(text: &str, options: Options) -> Result<Program, CompileErro
         let told = first.map(|d| d.render(text).trim_start_matches(&format!("{}: ", d.pos)).trim_end().to_owned());
         compile_error(pos, told.unwrap_or_else(|| "not a PTX module".to_owned()))
     })?;
+    library::provide(&mut module);
     if options.contracts {
         contract::contract(&mut module);
     }
