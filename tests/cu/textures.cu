@@ -332,7 +332,16 @@ static void mipmaps() {
         std::vector<float> image(side * side, 10.0f * level);
         cudaArray_t part;
         CHECK(cudaGetMipmappedArrayLevel(&part, array, level));
+        if (level == 3) image[0] = -image[0];
         CHECK(cudaMemcpy2DToArray(part, 0, 0, image.data(), side * 4, side * 4, side, cudaMemcpyDefault));
+        if (level < 3) continue;
+        // A kernel makes the last level: of levels there are surfaces without asking for them.
+        cudaResourceDesc resource = of_array(part);
+        cudaSurfaceObject_t surface;
+        CHECK(cudaCreateSurfaceObject(&surface, &resource));
+        invert<<<1, 1>>>(surface, surface, 1, 1);
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaDestroySurfaceObject(surface));
     }
     cudaResourceDesc resource = {};
     resource.resType = cudaResourceTypeMipmappedArray;

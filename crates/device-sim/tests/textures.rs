@@ -246,6 +246,23 @@ fn linear_memory_is_fetched_and_has_nothing_around_it() {
 }
 
 #[test]
+fn a_plane_of_one_row_is_a_line_too() {
+    let body = format!("tex.1d.v4.f32.f32 {FOUR}, [%d, {{%x}}];");
+    let texels = floats([5.0, 6.0, 8.0, 9.0]);
+    let of_height = |height: u32| {
+        let about = about(Shape::Plane, [4 / height, height, 1], 1, Some(sampling(AddressMode::Border, true, false)));
+        Image::new(&body, about, &texels, &[(0, 16 / u64::from(height), 0)])
+    };
+    let mut row = of_height(1);
+    assert_eq!([0.5, 1.0, 2.0, 4.0].map(|x| row.first([x, 0.0, 0.0])), [5.0, 5.5, 7.0, 4.0], "the border's -1 is beside the last");
+    assert!(of_height(2).run([0; 3], 0).unwrap_err().contains("no texture or surface object of this geometry"));
+    let mut about = about(Shape::Plane, [4, 1, 1], 1, None);
+    about.channel = Channel::Unsigned(4);
+    let mut surface = Image::new(&format!("{ZEROS}suld.b.1d.b32.trap {{%r0}}, [%d, {{%x}}];"), about, &texels, &[(0, 16, 0)]);
+    assert_eq!(f32::from_bits(surface.run([8, 0, 0], 0).unwrap()[0]), 8.0);
+}
+
+#[test]
 fn surfaces_are_read_and_written_by_bytes() {
     // Four by two by two words, in rows of 16 bytes and slices of 32: their numbers.
     let bytes: Vec<u8> = (0..16u32).flat_map(u32::to_le_bytes).collect();

@@ -98,9 +98,10 @@ impl Array {
         self.described.Flags & flag != 0
     }
 
-    /// True if surface objects of it can be made.
+    /// True if surface objects of it can be made. Programs make them of levels, too, whose array
+    /// was made without the flag: kernels that fill a level from the one before.
     pub fn is_surface(&self) -> bool {
-        self.has(CUDA_ARRAY3D_SURFACE_LDST)
+        self.has(CUDA_ARRAY3D_SURFACE_LDST) || self.is_level
     }
 
     /// What a texture or surface shows of it.

@@ -52,26 +52,41 @@ pub(super) fn perform<M: GlobalMemory>(
 }
 
 /// The row and column of an element of a fragment: element `within` of register `register`.
-#[inline]
-pub(super) fn position(shape: MatrixShape, part: MatrixPart, element: Element, register: u32, within: u32, lane: u32) -> (u32, u32) {
-    let (group, in_group) = (lane / 4, lane % 4);
+fn position(shape: MatrixShape, part: MatrixPart, element: Element, register: u32, within: u32, lane: u32) -> (u32, u32) {
+    let (first, step) = (first_position(shape, part, element, register, within), lane_step(part, element, lane));
+    (first.0 + step.0, first.1 + step.1)
+}
+
+/// The row and column of an element of lane 0.
+pub(super) fn first_position(shape: MatrixShape, part: MatrixPart, element: Element, register: u32, within: u32) -> (u32, u32) {
     let each = element.per_register();
     match part {
         MatrixPart::A => {
             let (rows, columns) = (shape.m / 8, shape.k / (4 * each));
             let block = register % (rows * columns);
-            (group + 8 * (block % rows), in_group * each + within + block / rows * 4 * each)
+            (8 * (block % rows), within + block / rows * 4 * each)
         }
         MatrixPart::B => {
             let (rows, columns) = (shape.k / (4 * each), shape.n / 8);
             let block = register % (rows * columns);
-            (in_group * each + within + block % rows * 4 * each, group + 8 * (block / rows))
+            (within + block % rows * 4 * each, 8 * (block / rows))
         }
         MatrixPart::C => {
             let n = register * each + within;
             let (pair, rows) = (n / 2, shape.m / 8);
-            (group + 8 * (pair % rows), 2 * in_group + n % 2 + 8 * (pair / rows))
+            (8 * (pair % rows), n % 2 + 8 * (pair / rows))
         }
+    }
+}
+
+/// How far a lane's elements are from those of lane 0: rows and columns.
+#[inline(always)]
+pub(super) fn lane_step(part: MatrixPart, element: Element, lane: u32) -> (u32, u32) {
+    let (group, in_group) = (lane / 4, lane % 4);
+    match part {
+        MatrixPart::A => (group, in_group * element.per_register()),
+        MatrixPart::B => (in_group * element.per_register(), group),
+        MatrixPart::C => (group, 2 * in_group),
     }
 }
 
@@ -227,10 +242,12 @@ fn load_fragment<M: GlobalMemory>(
     // The elements of a register follow each other in a row, those of B in a column.
     let beside = element.bits() < 64 && (element.per_register() == 1 || (part == MatrixPart::B) == by_column);
     for (n, slot) in op.d.iter().enumerate() {
+        let first = first_position(shape, part, element, n as u32, 0);
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
             let mut value = 0;
             // Mostly a register's elements lie beside each other, where one access can have them all.
-            let (start, bit) = locate(starts[lane], strides[lane], element, position(shape, part, element, n as u32, 0, lane as u32), by_column);
+            let step = lane_step(part, element, lane as u32);
+            let (start, bit) = locate(starts[lane], strides[lane], element, (first.0 + step.0, first.1 + step.1), by_column);
             if beside && bit == 0 && start % 4 == 0 {
                 registers.r32[*slot as usize].0[lane] = single::load(near, memory, op.place.space, start, 4, lane)? as u32;
                 continue;

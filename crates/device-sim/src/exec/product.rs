@@ -4,7 +4,7 @@
 //! PTX leaves the order of additions and their precision open: sums are made of exact products in
 //! double precision, column after column of A, and rounded once.
 
-use super::matrix::{encode_real, position, real, whole};
+use super::matrix::{encode_real, first_position, lane_step, real, whole};
 use crate::program::code::{BitProduct, Element, MatrixOp, MatrixPart, MatrixShape};
 use crate::simd::lanes::{LANES, RegisterSlot, WarpRegisters};
 use crate::simd::ops::half::{B, H, Small};
@@ -98,18 +98,22 @@ struct Place {
 impl Place {
     fn new(shape: MatrixShape, part: MatrixPart, element: Element) -> Place {
         let MatrixShape { m, n, k } = shape;
-        let each = element.per_register();
-        let (rows, columns, steps) = match part {
-            MatrixPart::A => (m, k, [k, each]),
-            MatrixPart::B => (k, n, [1, each * n]),
-            MatrixPart::C => (m, n, [n, 2]),
+        let (rows, columns) = match part {
+            MatrixPart::A => (m, k),
+            MatrixPart::B => (k, n),
+            MatrixPart::C => (m, n),
         };
+        // The first lane of the next group, and the next lane of the group.
+        let steps = [4, 1].map(|lane| {
+            let (row, column) = lane_step(part, element, lane);
+            row * columns + column
+        });
         Place { shape, part, element, columns, elements: rows * columns, steps }
     }
 
     /// The place of lane 0's element `within` of register `register`.
     fn first(&self, register: usize, within: u32) -> usize {
-        let (row, column) = position(self.shape, self.part, self.element, register as u32, within, 0);
+        let (row, column) = first_position(self.shape, self.part, self.element, register as u32, within);
         (row * self.columns + column) as usize
     }
 

@@ -195,10 +195,19 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
         LaneFault::access(FaultKind::BadTexture, self.lane, self.handle, 0)
     }
 
+    /// The shape that an instruction sees: a plane of one row is a line, too (`cudaMallocArray` with a
+    /// height of 1).
+    fn shape(&self, geometry: Geometry) -> Shape {
+        match (self.described.shape, geometry) {
+            (Shape::Plane, Geometry::Line) if self.described.size[1] == 1 => Shape::Line,
+            (shape, _) => shape,
+        }
+    }
+
     /// How the texture is sampled. A fault for a surface, and for an object of another geometry.
     fn sampling(&self, geometry: Geometry) -> LaneResult<Sampling> {
         let fits = matches!(
-            (self.described.shape, geometry),
+            (self.shape(geometry), geometry),
             (Shape::Linear | Shape::Line, Geometry::Line)
                 | (Shape::Plane, Geometry::Plane)
                 | (Shape::Solid, Geometry::Solid)
@@ -387,7 +396,7 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
     fn surface_address(&mut self, op: &TextureOp, registers: &WarpRegisters<'_>, bytes: u8, outside: Outside) -> LaneResult<Option<u64>> {
         let described = self.described;
         let fits = matches!(
-            (described.shape, op.geometry),
+            (self.shape(op.geometry), op.geometry),
             (Shape::Line, Geometry::Line)
                 | (Shape::Plane, Geometry::Plane)
                 | (Shape::Solid, Geometry::Solid)
