@@ -66,6 +66,41 @@ fn bounds_are_exact_unless_the_card_rounds_them() {
     }
 }
 
+/// A vector of shared memory whose end is behind what the launch asked for: compilers load more
+/// than a program reads.
+#[test]
+fn bounds_of_shared_memory_are_exact_unless_the_card_rounds_them() {
+    let text = ".version 8.0\n.target sm_80\n.address_size 64\n.extern .shared .align 16 .b8 dynamic[];
+        .visible .entry vector(.param .u64 out, .param .u32 at) {
+            .reg .u32 %at, %shared, %r<4>; .reg .u64 %out;
+            ld.param.u64 %out, [out]; ld.param.u32 %at, [at];
+            mov.u32 %shared, dynamic; add.u32 %shared, %shared, %at;
+            st.shared.u32 [%shared], 7;
+            ld.shared.v4.u32 {%r0, %r1, %r2, %r3}, [%shared];
+            st.global.u32 [%out], %r0;
+            ret;
+        }";
+    for (open, passes) in [(watched_not as fn(Arc<dyn Sink>) -> Arc<dyn Device>, false), (rounded, true)] {
+        let setup = Setup::new(open);
+        let client = setup.client(1);
+        let module = client.load(text.as_bytes(), &mut NoVariables).expect("loads");
+        let out = client.allocate(4);
+        let shape = Launch { grid: [1; 3], block: [1; 3], shared: 28, ..Launch::default() };
+        let launch = |at: u32| client.launch_with(client.stream(), &module, "vector", shape.clone(), Args::new().u64(out).u32(at));
+        client.done(launch(0));
+        let token = launch(16);
+        if passes {
+            client.done(token);
+            assert_eq!(client.read(out, 1), [7]);
+            let text = client.fault(launch(128), result::ILLEGAL_ADDRESS);
+            assert!(text.contains("shared memory") && !text.contains("granule"), "{text}");
+        } else {
+            let text = client.fault(token, result::ILLEGAL_ADDRESS);
+            assert!(text.contains("shared memory") && text.contains("a device such as sim:h200:granule"), "{text}");
+        }
+    }
+}
+
 #[test]
 fn one_worker_is_enough_for_blocks_that_wait_for_each_other() {
     let setup = Setup::new(one_thread);

@@ -11,12 +11,17 @@ use super::run::{StopReason, WarpContext};
 use super::warp::{CLUSTER_BARRIER, Warp};
 use crate::program::LinkedProgram;
 use crate::program::code::Code;
+use crate::program::window;
 use std::sync::Arc;
 
 /// Barriers of a block (PTX ISA, "barrier").
 const BARRIERS: usize = 16;
 /// Warp instructions that a warp runs before the next warp runs.
 const WARP_BUDGET: u64 = 2048;
+
+/// Bytes in which cards give out shared memory (*CUDA Occupancy Calculator*, compute capability 8.0
+/// and newer).
+const SHARED_UNIT: usize = 128;
 
 /// What a block of a cluster has for itself, besides its warps and its shared memory.
 #[derive(Debug)]
@@ -70,6 +75,20 @@ impl Block {
         };
         block.restart(launch, coordinates);
         block
+    }
+
+    /// Lets kernels use the shared memory up to the end of the unit in which a card gives it out.
+    pub fn round_shared(&mut self) {
+        for memory in &mut self.shared {
+            memory.resize(memory.len().next_multiple_of(SHARED_UNIT), 0);
+        }
+    }
+
+    /// True if an access of generic addresses ends inside that unit.
+    #[must_use]
+    pub fn is_within_shared_unit(&self, address: u64, bytes: u64) -> bool {
+        let rounded = self.shared.first().map_or(0, |memory| memory.len().next_multiple_of(SHARED_UNIT)) as u64;
+        address.checked_sub(window::SHARED.start).is_some_and(|from| from.saturating_add(bytes) <= rounded)
     }
 
     /// Makes this value another block or cluster of the same or another launch, keeping its

@@ -123,6 +123,11 @@ impl WorkerMemory {
         Ok(range)
     }
 
+    /// Whether kernels may go on up to the end of what a card gives out.
+    pub(crate) fn rounds_bounds(&self) -> bool {
+        self.bounds == Bounds::Granule
+    }
+
     /// Whether a card would let the access pass that was refused here.
     pub(crate) fn is_within_granule(&self, address: u64, bytes: u64) -> bool {
         self.bounds == Bounds::Exact && self.client.as_ref().is_some_and(|client| client.table.read().look_up_rounded(address, bytes, Access::Load).is_some())

@@ -192,13 +192,16 @@ impl Worker<'_> {
     /// Makes a block out of its placement, with old buffers if there are any.
     fn begin_block(&mut self, slice: &SliceContext, placed: PlacedBlock) -> Box<ActiveBlock> {
         locate_blocks(&slice.launch, &placed, &mut self.coordinates);
-        let block = match self.spare.pop() {
+        let mut block = match self.spare.pop() {
             Some(mut block) => {
                 block.restart(slice.launch.clone(), &self.coordinates);
                 block
             }
             None => Block::new(slice.launch.clone(), &self.coordinates),
         };
+        if self.memory.rounds_bounds() {
+            block.round_shared();
+        }
         let log = slice.progress.as_ref().filter(|_| slice.coupling.is_undoable()).map(|progress| match self.spare_logs.pop() {
             Some(mut log) => {
                 log.restart(progress.clone(), placed.index);
@@ -237,8 +240,11 @@ impl Worker<'_> {
                 }
             }
             Ok(Status::Fault(fault)) => {
-                let outside = matches!(fault.kind, FaultKind::Global(MemoryFault::OutOfBounds));
-                let hidden = outside && self.memory.is_within_granule(fault.address, fault.bytes.into());
+                let hidden = match fault.kind {
+                    FaultKind::Global(MemoryFault::OutOfBounds) => self.memory.is_within_granule(fault.address, fault.bytes.into()),
+                    FaultKind::SharedOutOfBounds => !self.memory.rounds_bounds() && block.is_within_shared_unit(fault.address, fault.bytes.into()),
+                    _ => false,
+                };
                 result.fault = Some(faults::thread_fault(&fault, hidden));
             }
             Err(_) => {
