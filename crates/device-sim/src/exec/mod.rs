@@ -11,6 +11,7 @@ mod coalesced;
 mod copy;
 mod elements;
 mod fault;
+mod fragment;
 pub mod interface;
 mod intrinsic;
 mod matrix;

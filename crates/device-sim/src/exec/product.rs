@@ -4,7 +4,7 @@
 //! PTX leaves the order of additions and their precision open: sums are made of exact products in
 //! double precision, column after column of A, and rounded once.
 
-use super::matrix::{encode_real, first_position, lane_step, real, whole};
+use super::fragment::{encode_real, first_position, lane_step, real, whole};
 use crate::program::code::{BitProduct, Element, MatrixOp, MatrixPart, MatrixShape};
 use crate::simd::lanes::{LANES, RegisterSlot, WarpRegisters};
 use crate::simd::ops::half::{B, H, Small};
