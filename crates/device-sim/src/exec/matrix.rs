@@ -163,7 +163,7 @@ fn load_fragment<M: GlobalMemory>(
         let first = first_position(shape, part, element, n as u32, 0);
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
             let mut value = 0;
-            // Mostly a register's elements lie beside each other, where one access can have them all.
+            // Mostly a register's elements lie beside each other: one access can have them all.
             let step = lane_step(part, element, lane as u32);
             let (start, bit) = locate(starts[lane], strides[lane], element, (first.0 + step.0, first.1 + step.1), by_column);
             if beside && bit == 0 && start % 4 == 0 {

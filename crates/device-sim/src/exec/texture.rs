@@ -195,8 +195,8 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
         LaneFault::access(FaultKind::BadTexture, self.lane, self.handle, 0)
     }
 
-    /// The shape that an instruction sees: a plane of one row is a line, too (`cudaMallocArray` with a
-    /// height of 1).
+    /// The shape that an instruction sees: a plane of one row is a line, too (as `cudaMallocArray`
+    /// makes one with a height of 1).
     fn shape(&self, geometry: Geometry) -> Shape {
         match (self.described.shape, geometry) {
             (Shape::Plane, Geometry::Line) if self.described.size[1] == 1 => Shape::Line,

@@ -215,8 +215,8 @@ pub struct Param {
     pub offset: u64,
     /// `.ptr`: the kernel receives a pointer into this space (`None`: generic) of this alignment.
     pub pointer: Option<(Option<StateSpace>, u32)>,
-    /// `.reg` parameter of a `.func`: the register that holds it in the body, or its first component
-    /// (`None` in prototypes, and in declarations).
+    /// `.reg` parameter of a `.func`: the register that holds it in the body, or its first
+    /// component (`None` in prototypes, and in declarations).
     pub register: Option<RegId>,
     /// Declared as `.reg` rather than `.param`.
     pub in_register: bool,
