@@ -102,7 +102,7 @@ write behind their buffers with 64 threads in place of 32, and pass on `sim:h200
   of a cache, one that asks CuPy for random numbers (cuRAND, above), and in the second row one
   that was not looked at.
 - *CuPy*: nvidia-curand 10.4.0.35. 32 of the 37 are of cuFFT, cuBLAS and cuSPARSE, which were not installed; eleven files that import these were left out. Two did not end in 120 s while NVRTC compiled, two were not looked at. One asks a stream whether it
-  captures: `cuStreamIsCapturing` of the default stream beside a capture of a blocking stream answers, where CUDA gives `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
+  captures: `cuStreamIsCapturing` of the default stream beside a relaxed capture of a blocking stream answers, where CUDA gives `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
 - *Warp 1.19* has CUDA 13.4 inside, and compiles to machine code by itself where the driver is older, whatever `warp.config.cuda_output` says. What a user sees is "the image contains only machine code for sm_90; the software GPU runs
   PTX". Warp 1.16 (CUDA 12.9 inside) runs as pip installs it.
 END
