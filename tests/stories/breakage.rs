@@ -170,7 +170,7 @@ fn a_fault_during_a_takeover() {
 fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
     let expected = Node::workers_alone(15, 4);
     // Twelve times as long where nobody else waits for it.
-    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "150").env("CUMUX_LONG_KERNEL_MS", "600000").start();
+    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "500").env("CUMUX_LONG_KERNEL_MS", "600000").start();
     let culprit = faulty(&node, "store");
     let endless = node.client("long_kernel").start();
     endless.wait_for_line("kernel running");

@@ -96,6 +96,12 @@ impl Scheduler {
         Settlement { reports, culprits, ..Settlement::default() }
     }
 
+    /// What has ended since the culprits were told.
+    pub(super) fn take_ended(&mut self) -> Vec<cumux_device::Report> {
+        let culprits = self.breakage.as_ref().map_or_else(Vec::new, |breakage| breakage.culprits.clone());
+        self.judge_reports(&culprits)
+    }
+
     /// What has ended and is not reported: the culprits' as their fault.
     fn judge_reports(&mut self, culprits: &[(ClientId, Fault)]) -> Vec<cumux_device::Report> {
         let mut reports: Vec<cumux_device::Report> = self.reports.drain(..).map(plain).collect();

@@ -1,7 +1,7 @@
 //! The thread that sees a fault through to its end. It stands for the driver, which announces a
 //! fault, and for the engine that decides whose it was.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cumux_device::Begun;
 use cumux_environment::steps::{self, Step};
@@ -11,6 +11,9 @@ use super::super::card::SoftwareCard;
 use super::super::scheduler::{DevicePhase, Scheduler};
 use super::Phase;
 use super::settle::Settlement;
+
+/// How often it is looked whose work has ended, while that of others runs on.
+const LOOK_AROUND: Duration = Duration::from_millis(20);
 
 /// Runs until the card is lost or the device closes.
 pub(crate) fn run(card: &SoftwareCard) {
@@ -39,7 +42,13 @@ pub(crate) fn run(card: &SoftwareCard) {
                 at => drop(card.breaking.wait_until(&mut scheduler, at.map_or(until, |at| at.min(until)))),
             },
             Some(Phase::Finishing(until)) if now < until && scheduler.awaits_innocents() => {
-                card.breaking.wait_until(&mut scheduler, until);
+                // Whose work has ended goes to the others.
+                let mut ended = scheduler.take_ended();
+                if ended.is_empty() {
+                    card.breaking.wait_until(&mut scheduler, until.min(now + LOOK_AROUND));
+                } else {
+                    MutexGuard::unlocked(&mut scheduler, || card.sink.retired_all(&mut ended));
+                }
             }
             Some(Phase::Halted(_) | Phase::Finishing(_)) => {
                 if let Some(breakage) = &mut scheduler.breakage {
