@@ -186,7 +186,8 @@ impl Dump {
     /// The functions in which exceptions occurred, and what lies at addresses that are no function's.
     pub(crate) fn faulting_code(&self) -> Vec<Range<u64>> {
         let pcs: BTreeSet<u64> = self.exceptions.iter().filter_map(|exception| exception.pc).collect();
-        let code = |pc: u64| self.code.iter().find(|code| code.addresses.contains(&pc)).map_or(pc..pc.saturating_add(STRAY_BYTES), |code| code.addresses.clone());
+        let code =
+            |pc: u64| self.code.iter().find(|code| code.addresses.contains(&pc)).map_or(pc..pc.saturating_add(STRAY_BYTES), |code| code.addresses.clone());
         let mut ranges: Vec<Range<u64>> = pcs.into_iter().map(code).collect();
         ranges.dedup();
         ranges
