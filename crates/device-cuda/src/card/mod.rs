@@ -14,7 +14,7 @@ use crate::context::{
     PinnedWindow, Sharing, VariablesHome, read_facts,
 };
 use crate::counters::Counters;
-use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, note_faulting_code, watch_requests};
+use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, watch_requests};
 use crate::engine::{Engine, Mailboxes, Message, SPARED_WAITS, Shared};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
@@ -51,11 +51,7 @@ fn watch_faults(watch: &Arc<Watch>, mailboxes: &Arc<Mailboxes>, sink: &Arc<dyn S
         Notice::Nothing => {}
         Notice::FaultBegins => mailboxes.iter().for_each(|mailbox| mailbox.send(Message::FaultBegins)),
         Notice::FaultNoticed => sink.fault_noticed(),
-        Notice::ReadDump => {
-            let dump = read_dump();
-            note_faulting_code(dump.as_ref().map(|dump| dump.faulting_code()).unwrap_or_default());
-            watch.set_dump(dump);
-        }
+        Notice::ReadDump => watch.set_dump(read_dump()),
         Notice::Log(text) => tracing::warn!("the driver says: {text}"),
     })
 }

@@ -25,9 +25,6 @@ const CODE_SECTION: &str = ".text.";
 /// kernels call have none.
 const PARAMETER_SECTION: &[u8] = b".nv.constant0.";
 
-/// Bytes that a warp may be away from a wrong address at which it has executed something.
-const STRAY_BYTES: u64 = 256;
-
 /// Most characters of a function's name in a description.
 const MOST_FUNCTION: usize = 200;
 
@@ -183,16 +180,6 @@ impl Dump {
         Some(CodePlace { module: *module, function: function.clone(), is_kernel: *is_kernel, offset: pc - addresses.start })
     }
 
-    /// The functions in which exceptions occurred, and what lies at addresses that are no function's.
-    pub(crate) fn faulting_code(&self) -> Vec<Range<u64>> {
-        let pcs: BTreeSet<u64> = self.exceptions.iter().filter_map(|exception| exception.pc).collect();
-        let code =
-            |pc: u64| self.code.iter().find(|code| code.addresses.contains(&pc)).map_or(pc..pc.saturating_add(STRAY_BYTES), |code| code.addresses.clone());
-        let mut ranges: Vec<Range<u64>> = pcs.into_iter().map(code).collect();
-        ranges.dedup();
-        ranges
-    }
-
     /// Where the first exception occurred, if the multiprocessor knows it.
     fn first_place(&self) -> Option<CodePlace> {
         self.place_of(self.exceptions.first()?.pc?)
@@ -306,9 +293,6 @@ mod tests {
         assert_eq!(dump.exceptions, [Exception { sm: 21, code: 14, pc: Some(0x2010), kernels: vec![0xf2] }]);
         assert_eq!(dump.place_of(0x2010), Some(CodePlace { module: 0xb, function: "first".into(), is_kernel: true, offset: 16 }));
         assert_eq!((dump.place_of(0x2040), dump.place_of(0)), (None, None));
-        assert_eq!(dump.faulting_code(), std::slice::from_ref(&(0x2000..0x2040)));
-        let stray = Dump::of(vec![Exception { pc: Some(0x9000), ..dump.exceptions[0].clone() }], Vec::new());
-        assert_eq!(stray.faulting_code(), std::slice::from_ref(&(0x9000..0x9100)));
         assert_eq!(dump.error(), CudaError::ILLEGAL_ADDRESS);
     }
 

@@ -10,14 +10,10 @@
 //! `docs/decisions/0120`). So it is believed only if the driver changed states and nothing else
 //! in front of our eyes, and what is done here is what the driver did then.
 
-use std::ops::Range;
-
 /// Bytes of a warp's record.
 const RECORD: usize = 0x2a0;
 /// Where the first record's state is in the area: a word.
 const FIRST_STATE: usize = 0x2ac;
-/// How many bytes before its state a record has the address of the warp's next instruction.
-const PC_BEFORE_STATE: usize = 0x14;
 /// The bit of a state that is set while the warp waits to continue.
 const WAITS: u32 = 0x100;
 /// The bit of a state that lets the warp continue. It is set at the first stop, and the warp may have
@@ -27,15 +23,6 @@ const GOES: u32 = 1;
 /// Whether the area of all records is laid out as this module knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WarpRecords(());
-
-/// What [`WarpRecords::release`] did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Released {
-    /// Warps that continue.
-    pub going: usize,
-    /// Warps that are left waiting.
-    pub waiting: usize,
-}
 
 fn word(area: &[u8], at: usize) -> Option<u32> {
     area.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
@@ -61,19 +48,15 @@ impl WarpRecords {
         (records > 0).then_some(WarpRecords(()))
     }
 
-    /// Lets all warps continue but those whose next instruction lies in one of these ranges.
-    pub(crate) fn release(self, area: &mut [u8], held: &[Range<u64>]) -> Released {
-        let mut released = Released::default();
+    /// Lets all warps continue. Returns how many waited.
+    pub(crate) fn release(self, area: &mut [u8]) -> usize {
+        let mut released = 0;
         for at in (FIRST_STATE..area.len()).step_by(RECORD) {
-            if word(area, at).is_none_or(|state| state & !GOES != WAITS) {
-                continue;
-            }
-            let pc = area.get(at - PC_BEFORE_STATE..).and_then(<[u8]>::first_chunk).map_or(0, |pc| u64::from_le_bytes(*pc));
-            if held.iter().any(|range| range.contains(&pc)) {
-                released.waiting += 1;
-            } else if let Some(bytes) = area.get_mut(at..at + 4) {
-                bytes.copy_from_slice(&GOES.to_le_bytes());
-                released.going += 1;
+            if word(area, at).is_some_and(|state| state & !GOES == WAITS)
+                && let Some(state) = area.get_mut(at..at + 4)
+            {
+                state.copy_from_slice(&GOES.to_le_bytes());
+                released += 1;
             }
         }
         released
@@ -84,29 +67,25 @@ impl WarpRecords {
 mod tests {
     use super::*;
 
-    /// An area with warps in these places, at these addresses.
-    fn area(warps: &[(usize, u64)]) -> Vec<u8> {
+    /// An area with warps that wait in these places.
+    fn area(waiting: &[usize]) -> Vec<u8> {
         let mut area = vec![0x5a; FIRST_STATE + 9 * RECORD + 8];
         for record in 0..10 {
+            let state = if waiting.contains(&record) { WAITS | GOES } else { GOES };
             let at = FIRST_STATE + record * RECORD;
-            area[at..at + 4].copy_from_slice(&1_u32.to_le_bytes());
-        }
-        for (record, pc) in warps {
-            let at = FIRST_STATE + record * RECORD;
-            area[at..at + 4].copy_from_slice(&0x101_u32.to_le_bytes());
-            area[at - PC_BEFORE_STATE..at - PC_BEFORE_STATE + 8].copy_from_slice(&pc.to_le_bytes());
+            area[at..at + 4].copy_from_slice(&state.to_le_bytes());
         }
         area
     }
 
     fn continued(mut area: Vec<u8>) -> Vec<u8> {
-        WarpRecords(()).release(&mut area, &[]);
+        WarpRecords(()).release(&mut area);
         area
     }
 
     #[test]
     fn the_layout_is_learnt_from_what_the_driver_does() {
-        let read = area(&[(0, 0x1000), (3, 0x2000)]);
+        let read = area(&[0, 3]);
         assert!(WarpRecords::learn(&read, &continued(read.clone())).is_some());
         // Nothing was changed, or something else, too; or the area has another size.
         assert_eq!(WarpRecords::learn(&read, &read), None);
@@ -121,33 +100,21 @@ mod tests {
     }
 
     #[test]
-    fn warps_of_the_faulting_function_wait_and_all_others_continue() {
-        let mut stopped = area(&[(0, 0x1000), (3, 0x2010), (9, 0x2020)]);
-        let held = 0x2000..0x2020;
-        assert_eq!(WarpRecords(()).release(&mut stopped, std::slice::from_ref(&held)), Released { going: 2, waiting: 1 });
-        assert_eq!(stopped, {
-            let mut expected = area(&[(3, 0x2010)]);
-            for (record, pc) in [(0, 0x1000_u64), (9, 0x2020)] {
-                let at = FIRST_STATE + record * RECORD - PC_BEFORE_STATE;
-                expected[at..at + 8].copy_from_slice(&pc.to_le_bytes());
-            }
-            expected
-        });
-        // A warp that stops again may have taken its permission to go.
-        let mut again = area(&[(3, 0x3000)]);
-        again[FIRST_STATE + 3 * RECORD] = 0;
-        assert_eq!(WarpRecords(()).release(&mut again, &[]), Released { going: 1, waiting: 0 });
-        assert_eq!(word(&again, FIRST_STATE + 3 * RECORD), Some(GOES));
-        // Nothing is left to do but for those that wait.
-        assert_eq!(WarpRecords(()).release(&mut stopped, &[held]), Released { going: 0, waiting: 1 });
+    fn all_warps_that_wait_continue() {
+        let mut stopped = area(&[0, 3, 9]);
+        // One that stops again may have taken its permission to go.
+        stopped[FIRST_STATE + 3 * RECORD] = 0;
+        assert_eq!(WarpRecords(()).release(&mut stopped), 3);
+        assert_eq!(stopped, area(&[]));
+        assert_eq!(WarpRecords(()).release(&mut stopped), 0);
     }
 
     #[test]
     fn areas_of_any_size_do_no_harm() {
-        let whole = area(&[(0, 0), (9, 0)]);
+        let whole = area(&[0, 9]);
         for end in 0..whole.len() {
             let mut cut = whole[..end].to_vec();
-            WarpRecords(()).release(&mut cut, std::slice::from_ref(&(0..1)));
+            WarpRecords(()).release(&mut cut);
             let _ = WarpRecords::learn(&whole[..end], &cut);
         }
     }
