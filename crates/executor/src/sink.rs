@@ -81,8 +81,8 @@ impl Reports {
     }
 }
 
-/// Ends a process whose device is lost. The orderly end of one with a broken context takes most of a
-/// second, and may wait for what the driver still does about the fault.
+/// Ends a process whose device is lost. The orderly end of one with a broken context takes most of
+/// a second, and may wait for what the driver still does about the fault.
 pub fn end_at_once() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::exit(DEVICE_LOST);

@@ -5,8 +5,8 @@
 //! 0.1 (decision 0120). So it is stopped from the first sign of a fault until the next executor
 //! serves.
 //!
-//! One that has lost its device holds that lock, too, when it ends. Beside its end an executor comes
-//! up in 2 s; after it, in 0.7. So the next one is started when it has ended.
+//! One that has lost its device holds that lock, too, when it ends. Beside its end an executor
+//! comes up in 2 s; after it, in 0.7. So the next one is started when it has ended.
 
 use crate::core::Core;
 use crate::host::Host;

@@ -13,15 +13,15 @@
 //!   still meanwhile, so this module reads ahead: 64 KiB at once, at the price of one.
 //! - *Resumed*: the card goes on, and a millisecond later the driver resets the context's channels,
 //!   which cuts every kernel that still runs. That request is held until this process ends.
-//! - *`StoppedAgain`*: nothing would move any more, or the driver lets the card continue itself. The
-//!   warps are let go once more, as the driver did it before. All of them: while some wait, the card
-//!   cannot be given to other processes (measured: all others stood still for 4 s).
+//! - *`StoppedAgain`*: nothing would move any more, or the driver lets the card continue itself.
+//!   The warps are let go once more, as the driver did it before. All of them: while some wait, the
+//!   card cannot be given to other processes (measured: all others stood still for 4 s).
 //!
 //! Everything here happens in the driver's own threads. The process ends after a fault.
 #![expect(clippy::disallowed_types, reason = "every request of the driver looks whether requests are watched, without a lock")]
 
+use super::debugger::{Debugger, Piece};
 use super::messages::{is_fault_announced, notify_noticed};
-use super::requests::{Debugger, Piece};
 use crate::fault::WarpRecords;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -196,8 +196,8 @@ fn hold_until_nothing_helps() {
     }
 }
 
-/// Waits until a warp has faulted again. How warps can be let go; `None` if they cannot, or the time
-/// is over.
+/// Waits until a warp has faulted again. How warps can be let go; `None` if they cannot, or the
+/// time is over.
 fn wait_for_stop(until: Instant) -> Option<Means> {
     let mut handling = HANDLING.lock();
     loop {

@@ -6,7 +6,7 @@
 //! (loaded     (facts    (Driver)   launch ─▶ graph
 //!  once)      of one               words
 //!             card)                capture, messages, thread: this process, not the card
-//!               └──▶ dumps     handling, requests: how the driver handles a fault
+//!               └──▶ dumps     requests ─▶ handling ─▶ debugger: how it handles a fault
 //! ```
 //!
 //! What the `SAFETY` notes lean on:
@@ -23,6 +23,7 @@
 
 mod capture;
 mod context;
+mod debugger;
 mod device;
 mod dumps;
 mod graph;

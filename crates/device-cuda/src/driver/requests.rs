@@ -6,37 +6,16 @@
 //! `ctrl83de.h` and `ctrl906f.h` of NVIDIA's open kernel modules. Another driver that has others
 //! finds its requests passed on, and nothing more.
 
+use super::debugger::{CONTROL, Control, Debugger, Piece, READ_MEMORY, RESUME_CONTEXT, SUSPEND_CONTEXT, TYPE, Transfer, WRITE_MEMORY, pass_on};
 use super::handling;
 use core::ffi::{c_int, c_ulong, c_void};
 
-/// The type of the driver's requests.
-const TYPE: c_ulong = b'F' as c_ulong;
-/// `NV_ESC_RM_CONTROL`.
-const CONTROL: c_ulong = 0x2a;
 /// `NV_ESC_RM_ALLOC`.
 const ALLOCATE: c_ulong = 0x2b;
 /// `GT200_DEBUGGER`, the class of the object through which a card is debugged.
 const DEBUGGER: u32 = 0x83de;
-/// `NV83DE_CTRL_CMD_DEBUG_READ_MEMORY` and what follows it.
-const READ_MEMORY: u32 = 0x83de_0315;
-const WRITE_MEMORY: u32 = 0x83de_0316;
-const SUSPEND_CONTEXT: u32 = 0x83de_0317;
-const RESUME_CONTEXT: u32 = 0x83de_0318;
 /// `NV906F_CTRL_CMD_RESET_CHANNEL`.
 const RESET_CHANNEL: u32 = 0x906f_0102;
-
-/// `NVOS54_PARAMETERS`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct Control {
-    client: u32,
-    object: u32,
-    command: u32,
-    flags: u32,
-    parameters: *mut c_void,
-    bytes: u32,
-    status: u32,
-}
 
 /// The beginning of `NVOS21_PARAMETERS` and `NVOS64_PARAMETERS`.
 #[derive(Debug, Clone, Copy)]
@@ -46,35 +25,6 @@ struct Allocation {
     parent: u32,
     object: u32,
     class: u32,
-}
-
-/// `NV83DE_CTRL_DEBUG_READ_MEMORY_PARAMS`, and those of writing.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct Transfer {
-    memory: u32,
-    length: u32,
-    offset: u64,
-    buffer: *mut u8,
-}
-
-/// Bytes of a memory of the card, in which the debugger finds what warps were doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Piece {
-    /// The driver's handle of the memory.
-    pub memory: u32,
-    /// Bytes from its beginning.
-    pub offset: u64,
-    /// Bytes.
-    pub length: u32,
-}
-
-/// The driver's debugger, so that requests can be made in its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Debugger {
-    descriptor: c_int,
-    client: u32,
-    object: u32,
 }
 
 /// C's `ioctl`, for the whole process.
@@ -138,51 +88,5 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             pass_on()
         }
         _ => pass_on(),
-    }
-}
-
-/// The system's own call.
-///
-/// # Safety
-/// As for the C library's function.
-unsafe fn pass_on(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    // SAFETY: as the caller has it; the C library's `ioctl` is this and nothing more.
-    let result = unsafe { libc::syscall(libc::SYS_ioctl, descriptor, request, argument) };
-    // It returns small numbers.
-    result as c_int
-}
-
-impl Debugger {
-    /// Makes a control request as the driver's debugger does. True if it is done.
-    fn control(self, command: u32, parameters: *mut c_void, bytes: usize) -> bool {
-        let Debugger { descriptor, client, object } = self;
-        let mut control = Control { client, object, command, flags: 0, parameters, bytes: bytes as u32, status: 0 };
-        // The number that the driver's own requests have: read and write, the size, type, number.
-        let request: c_ulong = (3 << 30) | ((size_of::<Control>() as c_ulong) << 16) | (TYPE << 8) | CONTROL;
-        // SAFETY: the structure and its parameters are as the command wants them, and live until it
-        // returns.
-        let result = unsafe { pass_on(descriptor, request, (&raw mut control).cast()) };
-        result == 0 && control.status == 0
-    }
-
-    fn transfer(self, command: u32, memory: u32, offset: u64, buffer: *mut u8, length: usize) -> bool {
-        let Ok(length) = u32::try_from(length) else { return false };
-        let mut transfer = Transfer { memory, length, offset, buffer };
-        self.control(command, (&raw mut transfer).cast(), size_of::<Transfer>())
-    }
-
-    /// Reads a memory from `offset` on. False if that cannot be read.
-    pub(super) fn read(self, memory: u32, offset: u64, buffer: &mut [u8]) -> bool {
-        self.transfer(READ_MEMORY, memory, offset, buffer.as_mut_ptr(), buffer.len())
-    }
-
-    /// Writes into a memory from `offset` on. False if that cannot be written.
-    pub(super) fn write(self, memory: u32, offset: u64, bytes: &mut [u8]) -> bool {
-        self.transfer(WRITE_MEMORY, memory, offset, bytes.as_mut_ptr(), bytes.len())
-    }
-
-    /// Lets the card continue. False if it does not.
-    pub(super) fn resume(self) -> bool {
-        self.control(RESUME_CONTEXT, core::ptr::null_mut(), 0)
     }
 }

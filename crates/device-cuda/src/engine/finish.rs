@@ -16,8 +16,8 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// True if all other clients can leave these: the process has one card and one engine, and there
-    /// is another process for them.
+    /// True if all other clients can leave these: the process has one card and one engine, and
+    /// there is another process for them.
     pub(super) fn can_part_from(&self, running: &BTreeSet<ClientId>) -> bool {
         let is_single = self.shared.mailboxes.len() == 1 && self.shared.membership.is_alone();
         is_single && self.evacuation.is_none() && self.shared.sink.occupied(running)

@@ -1,6 +1,6 @@
 //! The loss of the context, on the engine's side.
 
-use super::inquiry::SPARED_WAITS;
+use super::conclude::SPARED_WAITS;
 use super::state::{ContextState, Engine};
 use crate::driver::is_fault_announced;
 use crate::fault::{Blame, CudaError, Suspects, accusation};

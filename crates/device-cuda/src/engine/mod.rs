@@ -8,7 +8,8 @@
 //! chains, unloading) are made on the helper threads.
 //!
 //! ```text
-//! run ─▶ intake ─▶ lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ evacuate, close ─▶ printing
+//! run ─▶ intake ─▶ lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ conclude, evacuate
+//!                                                           └──▶ close ─▶ printing
 //!                                                      ┌───────────────────┘
 //!                                                      └─▶ state ─▶ shared ─▶ message
 //!                                                            └────▶ ends
@@ -16,6 +17,7 @@
 
 mod close;
 mod complete;
+mod conclude;
 mod ends;
 mod evacuate;
 mod finish;
@@ -28,7 +30,7 @@ mod run;
 mod shared;
 mod state;
 
-pub(crate) use inquiry::SPARED_WAITS;
+pub(crate) use conclude::SPARED_WAITS;
 pub(crate) use message::{Mailboxes, Message};
 pub(crate) use shared::Shared;
 pub(crate) use state::Engine;

@@ -3,8 +3,8 @@
 //!
 //! With core dumps on, a fault stops all warps. Each one waits in the card's trap handler until its
 //! record says that it goes. The driver reads the area of all records, writes the dump, writes the
-//! area with the states changed from waiting to going, and lets the card continue. If a warp faults again then, all
-//! warps stop again, and the driver does not let them continue any more.
+//! area with the states changed from waiting to going, and lets the card continue. If a warp faults
+//! again then, all warps stop again, and the driver does not let them continue any more.
 //!
 //! The layout is the driver's own and nowhere documented (measured on an H200 with driver 580, see
 //! `docs/decisions/0120`). So it is believed only if the driver changed states and nothing else
@@ -16,8 +16,8 @@ const RECORD: usize = 0x2a0;
 const FIRST_STATE: usize = 0x2ac;
 /// The bit of a state that is set while the warp waits to continue.
 const WAITS: u32 = 0x100;
-/// The bit of a state that lets the warp continue. It is set at the first stop, and the warp may have
-/// cleared it at later ones.
+/// The bit of a state that lets the warp continue. It is set at the first stop, and the warp may
+/// have cleared it at later ones.
 const GOES: u32 = 1;
 
 /// Whether the area of all records is laid out as this module knows it.

@@ -1,0 +1,102 @@
+//! The driver's own debugger of a card: its requests, as the driver makes them. Numbers and
+//! structures: `nv-ioctl-numbers.h`, `nvos.h` and `ctrl83de.h` of NVIDIA's open kernel modules.
+
+use core::ffi::{c_int, c_ulong, c_void};
+
+/// The type of the driver's requests.
+pub(super) const TYPE: c_ulong = b'F' as c_ulong;
+/// `NV_ESC_RM_CONTROL`.
+pub(super) const CONTROL: c_ulong = 0x2a;
+/// `NV83DE_CTRL_CMD_DEBUG_READ_MEMORY` and what follows it.
+pub(super) const READ_MEMORY: u32 = 0x83de_0315;
+pub(super) const WRITE_MEMORY: u32 = 0x83de_0316;
+pub(super) const SUSPEND_CONTEXT: u32 = 0x83de_0317;
+pub(super) const RESUME_CONTEXT: u32 = 0x83de_0318;
+
+/// `NVOS54_PARAMETERS`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(super) struct Control {
+    pub(super) client: u32,
+    pub(super) object: u32,
+    pub(super) command: u32,
+    pub(super) flags: u32,
+    pub(super) parameters: *mut c_void,
+    pub(super) bytes: u32,
+    pub(super) status: u32,
+}
+
+/// `NV83DE_CTRL_DEBUG_READ_MEMORY_PARAMS`, and those of writing.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(super) struct Transfer {
+    pub(super) memory: u32,
+    pub(super) length: u32,
+    pub(super) offset: u64,
+    pub(super) buffer: *mut u8,
+}
+
+/// Bytes of a memory of the card, in which the debugger finds what warps were doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Piece {
+    /// The driver's handle of the memory.
+    pub memory: u32,
+    /// Bytes from its beginning.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// The driver's debugger, so that requests can be made in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Debugger {
+    pub(super) descriptor: c_int,
+    pub(super) client: u32,
+    pub(super) object: u32,
+}
+
+/// The system's own call.
+///
+/// # Safety
+/// As for the C library's function.
+pub(super) unsafe fn pass_on(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: as the caller has it; the C library's `ioctl` is this and nothing more.
+    let result = unsafe { libc::syscall(libc::SYS_ioctl, descriptor, request, argument) };
+    // It returns small numbers.
+    result as c_int
+}
+
+impl Debugger {
+    /// Makes a control request as the driver's debugger does. True if it is done.
+    fn control(self, command: u32, parameters: *mut c_void, bytes: usize) -> bool {
+        let Debugger { descriptor, client, object } = self;
+        let mut control = Control { client, object, command, flags: 0, parameters, bytes: bytes as u32, status: 0 };
+        // The number that the driver's own requests have: read and write, the size, type, number.
+        let request: c_ulong = (3 << 30) | ((size_of::<Control>() as c_ulong) << 16) | (TYPE << 8) | CONTROL;
+        // SAFETY: the structure and its parameters are as the command wants them, and live until it
+        // returns.
+        let result = unsafe { pass_on(descriptor, request, (&raw mut control).cast()) };
+        result == 0 && control.status == 0
+    }
+
+    fn transfer(self, command: u32, memory: u32, offset: u64, buffer: *mut u8, length: usize) -> bool {
+        let Ok(length) = u32::try_from(length) else { return false };
+        let mut transfer = Transfer { memory, length, offset, buffer };
+        self.control(command, (&raw mut transfer).cast(), size_of::<Transfer>())
+    }
+
+    /// Reads a memory from `offset` on. False if that cannot be read.
+    pub(super) fn read(self, memory: u32, offset: u64, buffer: &mut [u8]) -> bool {
+        self.transfer(READ_MEMORY, memory, offset, buffer.as_mut_ptr(), buffer.len())
+    }
+
+    /// Writes into a memory from `offset` on. False if that cannot be written.
+    pub(super) fn write(self, memory: u32, offset: u64, bytes: &mut [u8]) -> bool {
+        self.transfer(WRITE_MEMORY, memory, offset, bytes.as_mut_ptr(), bytes.len())
+    }
+
+    /// Lets the card continue. False if it does not.
+    pub(super) fn resume(self) -> bool {
+        self.control(RESUME_CONTEXT, core::ptr::null_mut(), 0)
+    }
+}
