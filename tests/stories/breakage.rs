@@ -175,12 +175,11 @@ fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
     let endless = node.client("long_kernel").start();
     endless.wait_for_line("kernel running");
     let clients = node.workers(15, 4);
-    let pid = endless.pid();
     expect_fault(culprit, "cudaErrorIllegalAddress");
+    // The list of clients may not have it: the server ends an executor apart when its last client
+    // has gone, and does not wait for what it still says.
     let outcome = endless.wait();
     assert!(outcome.out.contains("an illegal memory access"), "{outcome:?}");
-    let status = node.wait_for("its error", |node| node.client_status(pid).filter(|status| status.error != 0));
-    assert!(status.fault.contains("another client's kernel ended the context"), "{status:?}");
     expect_as_alone(clients, &expected);
 }
 

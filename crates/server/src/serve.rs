@@ -212,11 +212,13 @@ impl<H: Host> Core<H> {
                     self.keeper.kill(&self.host);
                 }
             }
-            FromExecutor::FaultNoticed => self.fault_noticed(),
+            FromExecutor::FaultNoticed if is_active || self.is_apart(worker) => self.fault_noticed(),
             FromExecutor::DeviceLost { why } => self.device_lost(worker, &why),
             FromExecutor::Failed { why } => self.cannot_serve(worker, if why.is_empty() { "it did not say why; see server.log" } else { &why }),
             // Late words of one that does not serve.
-            FromExecutor::Attached { .. }
+            // One that stands by makes debuggers for parts of its card.
+            FromExecutor::FaultNoticed
+            | FromExecutor::Attached { .. }
             | FromExecutor::Detached { .. }
             | FromExecutor::Active { .. }
             | FromExecutor::Metrics { .. }
