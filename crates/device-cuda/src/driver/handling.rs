@@ -15,7 +15,7 @@
 //!   which cuts every kernel that still runs. That request is held until this process ends.
 //! - *`StoppedAgain`*: nothing would move any more, or the driver lets the card continue itself.
 //!   The warps are let go once more, as the driver did it before. All of them: while some wait, the
-//!   card cannot be given to other processes (measured: all others stood still for 4 s).
+//!   card cannot be given to other processes (seen once: all others stood still).
 //!
 //! Everything here happens in the driver's own threads. The process ends after a fault.
 #![expect(clippy::disallowed_types, reason = "every request of the driver looks whether requests are watched, without a lock")]
