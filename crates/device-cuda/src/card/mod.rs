@@ -117,10 +117,11 @@ impl Card {
         let driver = Driver::open(ordinal, if settings.core_dumps { Dumps::On } else { Dumps::Off })?;
         let facts = read_facts(driver.device(), ordinal);
         let extents = Extents::new(&driver)?;
-        let own_kernels = OwnKernels::load(&driver)?;
-        let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
         let (helpers, helper_threads) = Helpers::start(ordinal).map_err(thread_failed)?;
         let (helpers, counters) = (Arc::new(helpers), Arc::new(Counters::default()));
+        let gate = Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), &settings));
+        let own_kernels = OwnKernels::load(&gate)?;
+        let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
         let to_wake = mailboxes.clone();
         let printing = Printing::new(Arc::new(move |client| to_wake.of(to_wake.engine_of(client)).send(Message::TurnToPrint(client))));
         let shared = Arc::new(Shared {
@@ -129,10 +130,10 @@ impl Card {
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
             polling: PollPolicy::new(settings.spin_us),
-            gate: Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), &settings)),
+            gate,
             mailboxes,
             counters,
-            fence_kernel: own_kernels.fence,
+            own_kernels,
             helpers,
             printing,
             loss: Loss::default(),

@@ -2,8 +2,8 @@
 //! that own them. Nothing here submits clients' work to the driver.
 //!
 //! ```text
-//! client ─▶ module ─▶ (quiet gate)      facts        own_kernels
-//!    │        ▲
+//! client ─▶ module ─▶ (quiet gate)      facts
+//!    │        ▲ ◀─ own_kernels ─▶ placement, symbols
 //!    │      library ─▶ symbols
 //!    │        └─────▶ placement ─▶ extents
 //!    ├──▶ constants      divided ◀─ module
@@ -35,7 +35,7 @@ pub(crate) use extents::{Extents, MemoryKind};
 pub(crate) use facts::read_facts;
 pub(crate) use library::ModuleLibrary;
 pub(crate) use module::{ClientModule, Kernel, KernelCode, LoadedModule, Sharing, VariablesHome};
-pub(crate) use own_kernels::OwnKernels;
+pub(crate) use own_kernels::{OwnKernels, SET_THREADS};
 pub(crate) use partitions::{Partition, PartitionId, Partitions};
 pub(crate) use pinned_window::PinnedWindow;
 pub(crate) use placement::Resumption;

@@ -6,12 +6,21 @@
 //!   context's lock. A thread that has seen the word also sees what the chain's kernels wrote, in
 //!   the card's memory and in the host's: those kernels ended before the fence kernel began, and
 //!   its store has release semantics at system scope.
+//! - **The set kernel** sets a few bytes of memory as a node of a chain. One block does it: the
+//!   driver's own call for that would end the chain.
 //! - **The SM probe** shows on which SMs it runs. Each of its blocks writes 1 to the word of its
 //!   SM, and stays there long enough that the next block is placed on another SM.
 
-use crate::driver::{Driver, Function};
+use super::module::LoadedModule;
+use super::placement::{IdleVariables, Resumption, Variables};
+use super::symbols;
+use crate::driver::Function;
+use crate::quiet::Gate;
 use cumux_device::DeviceError;
 use std::sync::Arc;
+
+/// Threads of the set kernel's block.
+pub(crate) const SET_THREADS: u32 = 256;
 
 const PTX: &str = "
 .version 7.0
@@ -23,6 +32,29 @@ const PTX: &str = "
     ld.param.u64 %rd1, [word];
     mov.u64 %rd2, 1;
     st.release.sys.u64 [%rd1], %rd2;
+    ret;
+}
+.visible .entry cumux_set(.param .u64 target, .param .u64 words, .param .u32 value)
+{
+    .reg .b64 %rd<6>;
+    .reg .b32 %r<4>;
+    .reg .pred %p<2>;
+    ld.param.u64 %rd1, [target];
+    ld.param.u64 %rd2, [words];
+    ld.param.u32 %r1, [value];
+    mov.u32 %r2, %tid.x;
+    mov.u32 %r3, %ntid.x;
+    cvt.u64.u32 %rd3, %r2;
+    cvt.u64.u32 %rd4, %r3;
+next:
+    setp.ge.u64 %p1, %rd3, %rd2;
+    @%p1 bra done;
+    shl.b64 %rd5, %rd3, 2;
+    add.u64 %rd5, %rd1, %rd5;
+    st.global.u32 [%rd5], %r1;
+    add.u64 %rd3, %rd3, %rd4;
+    bra next;
+done:
     ret;
 }
 .visible .entry cumux_sm_probe(.param .u64 words, .param .u32 count, .param .u32 stride)
@@ -58,6 +90,11 @@ pub(crate) struct OwnKernels {
     /// The SM probe. Its parameters are the address of the words, their number, and the bytes from
     /// one word to the next.
     pub sm_probe: Function,
+    /// The module of all of them.
+    pub module: Arc<LoadedModule>,
+    /// The index of the set kernel in the module. Its parameters are the address of the first
+    /// 32-bit word, the number of words (64 bits each), and a word's value.
+    pub set: usize,
 }
 
 impl OwnKernels {
@@ -65,16 +102,13 @@ impl OwnKernels {
     ///
     /// # Errors
     /// A sentence with the driver's error.
-    pub(crate) fn load(driver: &Arc<Driver>) -> Result<OwnKernels, DeviceError> {
+    pub(crate) fn load(gate: &Arc<Gate>) -> Result<OwnKernels, DeviceError> {
         let failed = |what: String| DeviceError::System(format!("the kernels that cumux itself runs on the card cannot be loaded: {what}"));
-        let module = driver.load_module(PTX.as_bytes()).map_err(|why| failed(format!("{} {}", driver.describe(why.error), why.log)))?;
-        let functions = driver.functions(module).map_err(|error| failed(driver.describe(error)))?;
-        let load = |name: &str| {
-            let found = functions.iter().copied().find(|function| driver.function_name(*function).is_ok_and(|n| n == name));
-            let function = found.ok_or_else(|| failed(format!("{name} is missing")))?;
-            driver.load_function(function).map_err(|error| failed(driver.describe(error)))?;
-            Ok(function)
-        };
-        Ok(OwnKernels { fence: load("cumux_fence")?, sm_probe: load("cumux_sm_probe")? })
+        let variables = Variables::LeftToDriver(Resumption::Possible);
+        let module = LoadedModule::load(gate, PTX.as_bytes(), &symbols::of_ptx(PTX), &variables, IdleVariables::default());
+        let module = module.map_err(|error| failed(error.to_string()))?;
+        let index = |name: &str| module.kernels.iter().position(|kernel| &*kernel.name == name).ok_or_else(|| failed(format!("{name} is missing")));
+        let load = |name: &str| Ok(module.kernels[index(name)?].code().ok_or_else(|| failed(format!("{name} is not on the card")))?.handle);
+        Ok(OwnKernels { fence: load("cumux_fence")?, sm_probe: load("cumux_sm_probe")?, set: index("cumux_set")?, module: Arc::new(module) })
     }
 }

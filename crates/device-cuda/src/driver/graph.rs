@@ -14,7 +14,7 @@ use cumux_abi::types as t;
 pub(crate) struct GraphKernel<'a> {
     /// The kernel's function.
     pub function: Function,
-    /// The launch. It has no clusters and is not cooperative.
+    /// The launch. It is not cooperative.
     pub shape: LaunchShape,
     /// The packed parameter block.
     pub parameters: &'a [u8],
@@ -65,6 +65,14 @@ impl Driver {
                 (table.cuGraphAddKernelNode_v2)(&raw mut node, graph.raw(), before, usize::from(!before.is_null()), &raw const parameters)
             })?;
             nodes.push(node);
+            if !kernel.shape.has_no_clusters() {
+                let [x, y, z] = kernel.shape.cluster;
+                let mut value = t::CUlaunchAttributeValue::default();
+                value.clusterDim = t::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
+                let cluster = t::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+                // SAFETY: a live node; the call reads one local.
+                CudaError::check(unsafe { (table.cuGraphKernelNodeSetAttribute)(node, cluster, &raw const value) })?;
+            }
         }
         if let Some(fence) = nodes.pop() {
             // The fence kernel runs before other clients' blocks that queue for an SM. If the

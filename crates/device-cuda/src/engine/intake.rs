@@ -175,7 +175,7 @@ impl Engine {
         let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
         let address = self.streams.tracker.word_address(chain.word);
         self.shared.helpers.run(move || {
-            let built = Chain::build(&shared.driver, kernels, shared.fence_kernel, chain.word, address, stream)
+            let built = Chain::build(&shared.driver, kernels, shared.own_kernels.fence, chain.word, address, stream, chain.purpose)
                 .inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels"));
             shared.mailboxes.of(number).send(Message::ChainBuilt(chain, built.ok()));
         });

@@ -1,8 +1,9 @@
 //! The state that a card shares with its engines.
 
 use super::message::{Mailboxes, Message};
+use crate::context::OwnKernels;
 use crate::counters::Counters;
-use crate::driver::{Driver, Function};
+use crate::driver::Driver;
 use crate::fault::{CudaError, Loss, Membership, Watch};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
@@ -29,8 +30,8 @@ pub(crate) struct Shared {
     pub mailboxes: Arc<Mailboxes>,
     /// The card's counters.
     pub counters: Arc<Counters>,
-    /// The kernel at the end of chains.
-    pub fence_kernel: Function,
+    /// The kernels that this crate itself runs.
+    pub own_kernels: OwnKernels,
     /// The gate to a quiet card.
     pub gate: Arc<Gate>,
     /// The helper threads.

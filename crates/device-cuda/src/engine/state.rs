@@ -4,7 +4,7 @@ use super::ends::ClientEnds;
 use super::shared::Shared;
 use crate::driver::Stream;
 use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
-use crate::issue::{Issuer, Streams};
+use crate::issue::{Issuer, IssuerSettings, SmallSets, Streams};
 use crate::quiet::LongWork;
 use crate::track::{Flight, Printing};
 use crossbeam_channel::Sender;
@@ -125,7 +125,9 @@ impl Engine {
         let streams = Streams::new(driver)?;
         let helper_stream = driver.create_stream(0)?;
         let printing = shared.printing.clone();
-        let issuer = Issuer::new(driver.clone(), shared.limits, shared.coalesces, shared.counters.clone(), shared.helpers.clone(), printing.clone());
+        let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces };
+        let small_sets = SmallSets::new(&shared.own_kernels);
+        let issuer = Issuer::new(driver.clone(), settings, small_sets, shared.counters.clone(), shared.helpers.clone(), printing.clone());
         Ok(Engine {
             number,
             shared: shared.clone(),

@@ -15,6 +15,7 @@ use crate::context::ClientModule;
 use crate::driver::{CardAddress, ChainGraph, Driver, Function, GraphKernel, Stream};
 use crate::fault::Call;
 use crate::track::{FenceWord, SlotIndex};
+use cumux_device::StreamId;
 use rustc_hash::FxHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -23,35 +24,26 @@ use std::sync::Arc;
 /// (openxla/xla, pull request 19252).
 const MOST_NODE_PARAMETERS: u32 = 4096;
 
-/// Hashes of a batch of kernels. Batches with equal hashes may still differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fingerprint {
-    /// The hash of the functions and their grids.
-    pub shape: u64,
-    /// The hash of the functions, their grids and their parameters.
-    pub exact: u64,
-}
-
-impl Fingerprint {
-    /// The hashes of these kernels, in order.
-    pub(super) fn of(kernels: &[PlannedKernel]) -> Fingerprint {
-        let (mut shape, mut exact) = (FxHasher::default(), FxHasher::default());
-        for planned in kernels {
-            planned.kernel().id.hash(&mut shape);
-            planned.shape.grid.hash(&mut shape);
-            exact.write(&planned.parameters);
-        }
-        let shape = shape.finish();
-        exact.write_u64(shape);
-        Fingerprint { shape, exact: exact.finish() }
+/// A hash of the functions of these kernels and of their grids. Different ones may have the same.
+pub(super) fn shape_of(kernels: &[PlannedKernel]) -> u64 {
+    let mut shape = FxHasher::default();
+    for planned in kernels {
+        planned.kernel().id.hash(&mut shape);
+        planned.shape.grid.hash(&mut shape);
     }
+    shape.finish()
 }
 
 /// True if a kernel can be a node of a chain.
 pub(super) fn can_be_node(planned: &PlannedKernel) -> bool {
     let info = &planned.module.info.functions[planned.function];
-    let has_no_clusters = planned.shape.has_no_clusters() && info.cluster == [0; 3];
-    has_no_clusters && info.parameter_bytes <= MOST_NODE_PARAMETERS && !planned.shape.cooperative && !planned.kernel().prints
+    info.parameter_bytes <= MOST_NODE_PARAMETERS && !planned.shape.cooperative && !planned.kernel().prints
+}
+
+/// True if a kernel has thread block clusters. A node is made with them: it is set to other
+/// parameters, but to no other kernel.
+pub(super) fn has_clusters(planned: &PlannedKernel) -> bool {
+    !planned.shape.has_no_clusters() || planned.module.info.functions[planned.function].cluster != [0; 3]
 }
 
 fn is_same_launch(a: &PlannedKernel, b: &PlannedKernel) -> bool {
@@ -67,6 +59,16 @@ enum ChainState {
     Running { slot: SlotIndex, fence: u64 },
 }
 
+/// What a chain is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// For these functions in this stream, which come often. While it is used it is set to no
+    /// others, so that few of its nodes have to be set.
+    Own(StreamId),
+    /// For any kernels to which its nodes can be set.
+    General,
+}
+
 /// A chain of kernels.
 pub(crate) struct Chain {
     driver: Arc<Driver>,
@@ -79,11 +81,15 @@ pub(crate) struct Chain {
     /// modules. The driver reads these kernels whenever a node of the executable is set, so the
     /// modules must stay loaded.
     origin: Vec<(u64, Arc<ClientModule>)>,
-    /// The hashes of `kernels`.
-    fingerprint: Fingerprint,
+    /// The hash of the functions of `kernels`.
+    shape: u64,
     /// The word that the fence kernel sets to 1.
     word: FenceWord,
     state: ChainState,
+    /// What the chain is for.
+    pub(super) purpose: Purpose,
+    /// How many nodes had to be set before its last launch.
+    pub(super) nodes_set: usize,
     /// When the chain was last launched: the number of that launch among all chains of the engine.
     pub(super) used: u64,
 }
@@ -107,6 +113,7 @@ impl Chain {
         word: FenceWord,
         address: CardAddress,
         stream: Stream,
+        purpose: Purpose,
     ) -> Call<Chain> {
         let nodes: Vec<GraphKernel<'_>> = kernels.iter().map(PlannedKernel::graph_kernel).collect();
         let graph = driver.create_chain(&nodes, fence_kernel, address, stream)?;
@@ -118,9 +125,11 @@ impl Chain {
             graph,
             parameter_capacity: kernels.iter().map(|planned| planned.kernel().parameter_bytes).collect(),
             origin,
-            fingerprint: Fingerprint::of(&kernels),
+            shape: shape_of(&kernels),
             kernels,
             word,
+            purpose,
+            nodes_set: 0,
             state: ChainState::Free,
             used: 0,
         })
@@ -136,9 +145,9 @@ impl Chain {
         self.word
     }
 
-    /// The hashes of the kernels to which the nodes are set.
-    pub(super) fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+    /// The hash of the functions to which the nodes are set.
+    pub(super) fn shape(&self) -> u64 {
+        self.shape
     }
 
     /// True if `is_one` holds for a kernel to which a node is set, or with which a node was made.
@@ -147,14 +156,14 @@ impl Chain {
         self.origin.iter().map(|(id, _)| *id).chain(now).any(is_one)
     }
 
-    /// True if the parameters of these kernels fit into the nodes.
+    /// True if the nodes can be set to these kernels.
     pub(super) fn can_hold(&self, kernels: &[PlannedKernel]) -> bool {
-        self.parameter_capacity.iter().zip(kernels).all(|(room, planned)| planned.kernel().parameter_bytes <= *room)
-    }
-
-    /// True if the nodes are set to exactly these kernels.
-    pub(super) fn is_set_to(&self, kernels: &[PlannedKernel]) -> bool {
-        self.kernels.iter().zip(kernels).all(|(a, b)| is_same_launch(a, b))
+        let has_room = |(room, planned): (&u32, &PlannedKernel)| planned.kernel().parameter_bytes <= *room;
+        let keeps_clusters = |(node, planned): (&PlannedKernel, &PlannedKernel)| {
+            let is_same = node.kernel().id == planned.kernel().id && node.shape == planned.shape;
+            is_same || !(has_clusters(node) || has_clusters(planned))
+        };
+        self.parameter_capacity.iter().zip(kernels).all(has_room) && self.kernels.iter().zip(kernels).all(keeps_clusters)
     }
 
     /// Sets the nodes to these kernels, and moves the kernels that they had before into `kernels`.
@@ -175,7 +184,9 @@ impl Chain {
             set.push(at);
             std::mem::swap(&mut self.kernels[at], &mut kernels[at]);
         }
-        self.fingerprint = Fingerprint::of(&self.kernels);
+        if !set.is_empty() {
+            self.shape = shape_of(&self.kernels);
+        }
         Some(set.len())
     }
 

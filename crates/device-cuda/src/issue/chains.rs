@@ -3,33 +3,39 @@
 //!
 //! A helper thread makes the chains. Until a chain is made, kernels are launched one by one.
 
-use super::chain::{Chain, Fingerprint};
+use super::chain::{Chain, Purpose, shape_of};
 use super::plan::PlannedKernel;
 use crate::track::{FenceWord, SlotIndex};
+use cumux_device::StreamId;
 use rustc_hash::FxHashMap;
 
 /// The number of kernels of the longest chain.
 pub(super) const LONGEST_CHAIN: usize = 128;
 /// The lengths of general chains. A batch that has no chain of its own is cut into these lengths.
 const GENERAL_LENGTHS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128];
-/// A batch of a general length gets a chain of its own when it has come this often.
+/// A segment, or a batch of a general length, gets a chain of its own when it has come this often.
 const OFTEN: u8 = 3;
-/// A batch of another length gets a chain of its own when it has come this often.
+/// A batch of another length, which ends where it does by chance, gets a chain of its own when it
+/// has come this often.
 const VERY_OFTEN: u8 = 24;
 /// A sequence of functions gets a general chain when it has come this often, with any parameters.
 const AGAIN: u8 = 2;
-/// Distinguishes the hashes of sequences of functions from those of exact batches, in the counts.
+/// Most chains of a stream for the same functions. There are several because a chain that runs
+/// cannot be set, and because a program may run the same functions on several things in turn.
+const MOST_TWINS: usize = 4;
+/// Distinguishes the hashes of sequences of functions of any stream, in the counts.
 const SHAPE_COUNTS: u64 = 0x5eed;
-/// Nanoseconds for which setting a node holds the context's lock, about.
-const SETTING_NS: u64 = 500;
-/// A batch gets a chain of its own only if setting its nodes would take more than one part in this
-/// many of the kernels' time.
-const SETTING_SHARE: u64 = 10;
+/// Distinguishes the hashes of sequences of functions that have a chain already.
+const TWIN_COUNTS: u64 = 0x7_0171_5eed;
+/// A segment has at least this many kernels. Shorter ones save little of the launches' time.
+const SHORTEST_SEGMENT: usize = 16;
+/// One shape of kernels in this many ends a segment.
+const SHAPES_PER_END: u64 = 8;
 /// Chains of at least this length are set to other functions. For shorter ones that takes longer
 /// than it saves.
 const RETARGETED_LENGTH: usize = 4;
 /// A chain that was not used for this many launches of chains may be evicted.
-const OLD_LAUNCHES: u64 = 512;
+const OLD_LAUNCHES: u64 = 1024;
 /// Most batches that are counted. After that, counting starts again.
 const COUNTED_BATCHES: usize = 4096;
 
@@ -38,14 +44,38 @@ const COUNTED_BATCHES: usize = 4096;
 const fn chain_limit(length: usize) -> usize {
     match length {
         1 => 96,
-        2..=8 => 32,
-        _ => 16,
+        _ => 64,
     }
+}
+
+/// A stream's part of a key of the counts.
+fn key_of(stream: StreamId) -> u64 {
+    u64::from(stream.0).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The length of the longest general chain that this many kernels fill.
 fn general_length(batch: usize) -> usize {
     GENERAL_LENGTHS.iter().rev().find(|length| **length <= batch).copied().unwrap_or(1)
+}
+
+/// Why a batch ends where it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BatchEnd {
+    /// Work that is no node of a chain follows. A program that repeats itself has it there again.
+    Work,
+    /// No more work was in the queue, or the batch is full. The next time it may be elsewhere.
+    Chance,
+}
+
+/// The length of the segment with which a batch begins, if it ends in the batch.
+///
+/// Batches end where the engine happens to be, so the batches of a program that repeats itself do
+/// not repeat themselves. Segments do: they end after kernels of certain shapes, wherever they
+/// began. A kernel like the one before it ends none, so that a run of equal kernels is not cut.
+pub(super) fn segment_length(batch: &[PlannedKernel]) -> Option<usize> {
+    let shape = |at: usize| shape_of(&batch[at..=at]);
+    let ends = |at: &usize| (shape(*at) >> 32).is_multiple_of(SHAPES_PER_END) && shape(*at) != shape(*at - 1);
+    (SHORTEST_SEGMENT - 1..batch.len()).find(ends).map(|at| at + 1)
 }
 
 /// A chain that is set to the beginning of a batch and may be launched.
@@ -65,6 +95,8 @@ pub(crate) struct PendingChain {
     pub length: usize,
     /// The word for its fence.
     pub word: FenceWord,
+    /// What it is for.
+    pub purpose: Purpose,
 }
 
 /// A request to make a chain.
@@ -102,68 +134,101 @@ impl Chains {
         Chains { by_length, pending: None, counts: FxHashMap::default(), words: words.collect(), retired: Vec::new(), leaving: Vec::new(), launches: 0 }
     }
 
-    /// Chooses a chain for the beginning of `batch` and sets it, and may return a request to make
-    /// another chain. `expected_ns` is the estimate for the batch. `is_reached` says whether a
-    /// fence of a slot is reached. If a chain is chosen and had to be set, its former kernels are
-    /// in `batch` afterwards.
+    /// Chooses a chain for the beginning of a stream's `batch` and sets it, and may return a
+    /// request to make another chain. `is_reached` says whether a fence of a slot is reached. If a
+    /// chain is chosen and had to be set, its former kernels are in `batch` afterwards.
     pub(super) fn choose(
         &mut self,
         batch: &mut [PlannedKernel],
-        expected_ns: u64,
+        end: BatchEnd,
+        stream: StreamId,
         mut is_reached: impl FnMut(SlotIndex, u64) -> bool,
     ) -> (Option<ChosenChain>, Option<ChainOrder>) {
         self.release_leaving(&mut is_reached);
-        let setting_matters = expected_ns < batch.len() as u64 * SETTING_NS * SETTING_SHARE;
         let whole = batch.len().min(LONGEST_CHAIN);
-        let general = general_length(whole);
+        let segment = segment_length(&batch[..whole]);
+        let own = segment.unwrap_or(whole);
+        let repeats = segment.is_some() || (end == BatchEnd::Work && own == batch.len());
+        let general = general_length(own);
         let mut order = None;
-        for length in [whole, general] {
-            let exact = Fingerprint::of(&batch[..length]).exact;
-            let is_ready = |chain: &mut Chain| chain.fingerprint().exact == exact && chain.is_free(&mut is_reached) && chain.is_set_to(&batch[..length]);
-            if let Some(index) = self.by_length[length].iter_mut().position(is_ready) {
-                return (Some(self.use_chain(length, index, 0)), order);
+        for length in [own, general] {
+            let shape = shape_of(&batch[..length]);
+            let often = if repeats || length == general { OFTEN } else { VERY_OFTEN };
+            let mut found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
+            let is_wanted = order.is_none()
+                && self.count_own(stream, length, shape) < MOST_TWINS
+                && match found {
+                    // There are several such batches in turn: another chain will have the
+                    // parameters of one of them the next time.
+                    Some(index) => self.by_length[length][index].nodes_set * 2 > length && self.comes_often(shape ^ key_of(stream) ^ TWIN_COUNTS, OFTEN),
+                    // What repeats gets its own chain, and is not cut into others meanwhile.
+                    None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
+                };
+            if is_wanted {
+                order = self.order_chain(&batch[..length], Purpose::Own(stream), &mut is_reached);
+                // An evicted chain makes others move.
+                found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
             }
-            let often = if length == general { OFTEN } else { VERY_OFTEN };
-            if order.is_none() && setting_matters && self.comes_often(exact, often) {
-                order = self.order_chain(&batch[..length], &mut is_reached);
+            if let Some(index) = found {
+                return (self.set_chain(index, &mut batch[..length]), order);
             }
-            if whole == general {
+            if own == general {
                 break;
             }
         }
         let beginning = &mut batch[..general];
-        let shape = Fingerprint::of(beginning).shape;
+        let shape = shape_of(beginning);
         match self.find_settable(beginning, shape, &mut is_reached) {
-            Some(index) => match self.by_length[general][index].set_kernels(beginning) {
-                Some(nodes_set) => (Some(self.use_chain(general, index, nodes_set)), order),
-                None => {
-                    let chain = self.by_length[general].swap_remove(index);
-                    self.words.push(chain.word());
-                    (None, order)
-                }
-            },
+            Some(index) => {
+                self.by_length[general][index].purpose = Purpose::General;
+                (self.set_chain(index, beginning), order)
+            }
             None => {
                 // A batch that comes once is not worth a graph.
                 let again = order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
-                let order = if again { self.order_chain(beginning, &mut is_reached) } else { order };
+                let order = if again { self.order_chain(beginning, Purpose::General, &mut is_reached) } else { order };
                 (None, order)
             }
         }
     }
 
+    /// Sets the chain with this index to the batch, among the chains of its length. `None` if the
+    /// driver refuses a kernel: then there is no such chain any more.
+    fn set_chain(&mut self, index: usize, batch: &mut [PlannedKernel]) -> Option<ChosenChain> {
+        let chains = &mut self.by_length[batch.len()];
+        let Some(nodes_set) = chains[index].set_kernels(batch) else {
+            let chain = chains.swap_remove(index);
+            self.words.push(chain.word());
+            return None;
+        };
+        self.launches += 1;
+        (chains[index].used, chains[index].nodes_set) = (self.launches, nodes_set);
+        Some(ChosenChain { length: batch.len(), index, nodes_set })
+    }
+
+    /// Finds a free chain of this stream for these functions: the one that was not used for the
+    /// longest time. If a program repeats itself, that one had this place in it the last time, with
+    /// nearly the same parameters.
+    fn find_own(&mut self, stream: StreamId, batch: &[PlannedKernel], shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<usize> {
+        let chains = self.by_length[batch.len()].iter_mut().enumerate();
+        let own = chains.filter(|(_, chain)| chain.purpose == Purpose::Own(stream) && chain.shape() == shape && chain.can_hold(batch));
+        own.filter_map(|(index, chain)| chain.is_free(is_reached).then_some((chain.used, index))).min().map(|(_, index)| index)
+    }
+
+    /// The number of chains of this stream for these functions.
+    fn count_own(&self, stream: StreamId, length: usize, shape: u64) -> usize {
+        self.by_length[length].iter().filter(|chain| chain.purpose == Purpose::Own(stream) && chain.shape() == shape).count()
+    }
+
     /// Finds a free chain that can be set to this batch, among those of its length. A chain with
     /// the same functions is preferred, then the one that was not used for the longest time.
     fn find_settable(&mut self, batch: &[PlannedKernel], shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<usize> {
-        let chains = self.by_length[batch.len()].iter_mut().enumerate();
-        let fitting = chains.filter(|(_, chain)| (chain.fingerprint().shape == shape || batch.len() >= RETARGETED_LENGTH) && chain.can_hold(batch));
-        let free = fitting.filter_map(|(index, chain)| chain.is_free(is_reached).then_some((chain.fingerprint().shape != shape, chain.used, index)));
+        let old = self.launches.saturating_sub(OLD_LAUNCHES);
+        let is_settable = |chain: &Chain| chain.purpose == Purpose::General || chain.used < old;
+        let chains = self.by_length[batch.len()].iter_mut().enumerate().filter(|(_, chain)| is_settable(chain));
+        let fitting = chains.filter(|(_, chain)| (chain.shape() == shape || batch.len() >= RETARGETED_LENGTH) && chain.can_hold(batch));
+        let free = fitting.filter_map(|(index, chain)| chain.is_free(is_reached).then_some((chain.shape() != shape, chain.used, index)));
         free.min().map(|(.., index)| index)
-    }
-
-    fn use_chain(&mut self, length: usize, index: usize, nodes_set: usize) -> ChosenChain {
-        self.launches += 1;
-        self.by_length[length][index].used = self.launches;
-        ChosenChain { length, index, nodes_set }
     }
 
     /// The chosen chain itself.
@@ -182,7 +247,7 @@ impl Chains {
     }
 
     /// Requests a chain of these kernels, if there is a free word and no chain is being made.
-    fn order_chain(&mut self, kernels: &[PlannedKernel], is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<ChainOrder> {
+    fn order_chain(&mut self, kernels: &[PlannedKernel], purpose: Purpose, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<ChainOrder> {
         let length = kernels.len();
         if self.pending.is_some() {
             return None;
@@ -190,7 +255,7 @@ impl Chains {
         if self.by_length[length].len() >= chain_limit(length) || self.words.is_empty() {
             self.evict_oldest(length, is_reached)?;
         }
-        let chain = PendingChain { length, word: self.words.pop()? };
+        let chain = PendingChain { length, word: self.words.pop()?, purpose };
         self.pending = Some(chain);
         Some(ChainOrder { chain, kernels: kernels.to_vec() })
     }
@@ -225,7 +290,11 @@ impl Chains {
     pub(super) fn add_built(&mut self, pending: PendingChain, chain: Option<Chain>) {
         self.pending = None;
         match chain {
-            Some(chain) => self.by_length[pending.length].push(chain),
+            Some(mut chain) => {
+                // Nobody could use it before, so it is not old.
+                chain.used = self.launches;
+                self.by_length[pending.length].push(chain);
+            }
             None => self.words.push(pending.word),
         }
     }

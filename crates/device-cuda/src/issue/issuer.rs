@@ -2,11 +2,12 @@
 //! which contain their fences. Other work is followed by a fence, because a client may wait for it.
 
 use super::chain::Chain;
-use super::chain::can_be_node;
-use super::chains::{ChainOrder, Chains, ChosenChain, LONGEST_CHAIN, PendingChain};
+use super::chain::{can_be_node, has_clusters};
+use super::chains::{BatchEnd, ChainOrder, Chains, ChosenChain, LONGEST_CHAIN, PendingChain, segment_length};
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
 use super::queue::QueueState;
+use super::small_sets::SmallSets;
 use super::streams::Streams;
 use crate::context::{ClientModule, ContextClient, Partition, PartitionId};
 use crate::counters::Counters;
@@ -14,7 +15,7 @@ use crate::driver::{CardAddress, Driver, Stream};
 use crate::fault::{Call, CudaError};
 use crate::helpers::Helpers;
 use crate::track::{COPY_BYTES_PER_NS, Flight, FlightWork, Footprint, LONG_KERNEL_NS, Printing, Reporting, SlotIndex, StreamKind, TRANSFER_NS, Tracker};
-use cumux_device::{ClientId, Fault, StreamId};
+use cumux_device::{ClientId, Fault, StreamId, Work};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,10 @@ const QUANTUM: usize = LONGEST_CHAIN;
 const GATHER_WHILE_BUSY_NS: u64 = 8_000;
 /// Most nanoseconds for which work gathers. It also stops when the longest chain is full.
 const GATHER_LIMIT_NS: u64 = 100_000;
+
+/// A batch that is expected to take longer than this is submitted: what it contains is reported at
+/// its end, and who waits for a quiet card waits for that.
+const LONGEST_BATCH_NS: u64 = 2_000_000;
 
 /// The outcome of serving a queue.
 pub(crate) enum Served {
@@ -61,12 +66,20 @@ pub(crate) enum Awaited {
     },
 }
 
+/// How work is submitted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IssuerSettings {
+    /// The card's limits for launches.
+    pub limits: LaunchLimits,
+    /// True if kernels are submitted as chains.
+    pub coalesces: bool,
+}
+
 /// The part of an engine that submits work to the driver.
 pub(crate) struct Issuer {
     driver: Arc<Driver>,
-    limits: LaunchLimits,
-    /// True if kernels are submitted as chains.
-    coalesces: bool,
+    settings: IssuerSettings,
+    small_sets: SmallSets,
     counters: Arc<Counters>,
     helpers: Arc<Helpers>,
     printing: Printing,
@@ -77,6 +90,10 @@ pub(crate) struct Issuer {
     batch: Vec<PlannedKernel>,
     /// The tokens of the kernels in `batch`.
     tokens: Vec<u64>,
+    /// The work from which they were planned.
+    planned: Vec<Work>,
+    /// How long the kernels in `batch` are expected to take, in nanoseconds.
+    batch_ns: u64,
     /// The name of the kernel whose launch failed, until the engine takes it.
     failed_kernel: Option<Arc<str>>,
 }
@@ -88,20 +105,31 @@ struct BoundStream {
     slot: SlotIndex,
 }
 
+/// Gives the client all SMs of the card: a kernel's clusters do not fit into its share, in which
+/// the SMs are of several groups (decision 0109). False if it has them already.
+fn widen_share(client: &ContextClient) -> bool {
+    // A separate statement, so that the lock is released before the share is dropped.
+    let share = client.share.write().take();
+    if share.is_some() {
+        tracing::warn!(client = client.id, "a kernel's clusters do not fit into the client's share of the card: its kernels run on the whole card from now on");
+    }
+    share.is_some()
+}
+
 impl Issuer {
     /// An issuer that has submitted nothing yet.
     pub(crate) fn new(
         driver: Arc<Driver>,
-        limits: LaunchLimits,
-        coalesces: bool,
+        settings: IssuerSettings,
+        small_sets: SmallSets,
         counters: Arc<Counters>,
         helpers: Arc<Helpers>,
         printing: Printing,
     ) -> Issuer {
         Issuer {
             driver,
-            limits,
-            coalesces,
+            settings,
+            small_sets,
             counters,
             helpers,
             printing,
@@ -109,6 +137,8 @@ impl Issuer {
             order: None,
             batch: Vec::new(),
             tokens: Vec::new(),
+            planned: Vec::new(),
+            batch_ns: 0,
             failed_kernel: None,
         }
     }
@@ -121,7 +151,7 @@ impl Issuer {
         if long_work_held && queue.state == QueueState::HeldBack {
             return true;
         }
-        let Some(slot) = queue.slot.filter(|_| queue.in_flight > 0 && self.coalesces) else { return false };
+        let Some(slot) = queue.slot.filter(|_| queue.in_flight > 0 && self.settings.coalesces) else { return false };
         let may_gather = queue.work.len() < LONGEST_CHAIN && now.saturating_sub(queue.since) < GATHER_LIMIT_NS;
         may_gather && streams.tracker.slot(slot).remaining_ns(now) > GATHER_WHILE_BUSY_NS
     }
@@ -152,35 +182,59 @@ impl Issuer {
             queue.slot = None;
             streams.tracker.unbind(slot);
         }
-        let may_chain = partition.is_none() && stream.priority == 0 && self.coalesces;
+        let may_chain = partition.is_none() && stream.priority == 0 && self.settings.coalesces;
+        let longest_node_ns = LONG_KERNEL_NS.saturating_mul(streams.tracker.busy_slots().max(1) as u64);
+        let in_share = partition.is_some();
         let bound = BoundStream { id, slot: self.bind_slot(streams, id, partition)? };
-        let mut served = Served::Done;
+        let (mut served, mut end) = (Served::Done, BatchEnd::Chance);
         for _ in 0..QUANTUM {
             let Some(queue) = streams.queues.get_mut(&id) else { break };
             let Some((token, mut work)) = queue.work.pop_front() else { break };
-            match plan_work(&client, &self.limits, &mut work) {
+            let plan = match plan_work(&client, &self.settings.limits, &mut work) {
+                Ok(Plan::Set(set)) if may_chain => Ok(self.small_sets.kernel_for(&set).map_or(Plan::Set(set), Plan::Kernel)),
+                plan => plan,
+            };
+            match plan {
                 Ok(Plan::Kernel(planned)) if long_work_held && streams.tracker.estimates.kernel_ns(planned.kernel()) >= LONG_KERNEL_NS => {
                     // A module is being loaded, which waits for all running kernels. No long kernel
                     // begins before it is loaded.
                     planned.undo(&mut work);
                     streams.hold_back(id, token, work);
+                    end = BatchEnd::Work;
                     break;
                 }
-                Ok(Plan::Kernel(planned)) if may_chain && can_be_node(&planned) && streams.tracker.estimates.kernel_ns(planned.kernel()) < LONG_KERNEL_NS => {
+                Ok(Plan::Kernel(planned)) if may_chain && can_be_node(&planned) && streams.tracker.estimates.kernel_ns(planned.kernel()) < longest_node_ns => {
+                    self.batch_ns += streams.tracker.estimates.kernel_ns(planned.kernel());
                     self.tokens.push(token);
                     self.batch.push(planned);
+                    self.planned.push(work);
+                    if self.batch_ns > LONGEST_BATCH_NS {
+                        self.issue_batch(streams, bound, BatchEnd::Chance)?;
+                    }
                 }
                 Ok(Plan::Kernel(planned)) if planned.kernel().prints && !self.printing.begin(client.id) => {
                     planned.undo(&mut work);
                     streams.silence(id, token, work);
+                    end = BatchEnd::Work;
                     break;
                 }
                 Ok(plan) => {
                     let prints = plan.prints();
-                    let issued = self.issue_batch(streams, bound).and_then(|()| self.issue_piece(streams, bound, token, plan));
+                    let in_clusters = match &plan {
+                        Plan::Kernel(planned) if in_share && has_clusters(planned) => Some(planned.clone()),
+                        _ => None,
+                    };
+                    let issued = self.issue_batch(streams, bound, BatchEnd::Work).and_then(|()| self.issue_piece(streams, bound, token, plan));
                     if let Err(error) = issued {
                         if prints {
                             self.printing.end(client.id, 1);
+                        }
+                        if let Some(planned) = in_clusters.filter(|_| error == CudaError::INVALID_CLUSTER_SIZE && widen_share(&client)) {
+                            planned.undo(&mut work);
+                            if let Some(queue) = streams.queues.get_mut(&id) {
+                                queue.work.push_front((token, work));
+                            }
+                            break;
                         }
                         streams.put_back(id, &[token]);
                         return Err(error);
@@ -189,23 +243,23 @@ impl Issuer {
                 Err(Refusal::Unregistered { address, bytes }) => {
                     queue.work.push_front((token, work));
                     queue.state = QueueState::Parked;
-                    served = Served::Parked { client, awaits: Awaited::Window { address, bytes } };
+                    (served, end) = (Served::Parked { client, awaits: Awaited::Window { address, bytes } }, BatchEnd::Work);
                     break;
                 }
                 Err(Refusal::NotLoaded { module, function }) => {
                     queue.work.push_front((token, work));
                     queue.state = QueueState::Parked;
-                    served = Served::Parked { client, awaits: Awaited::Kernel { module, function } };
+                    (served, end) = (Served::Parked { client, awaits: Awaited::Kernel { module, function } }, BatchEnd::Work);
                     break;
                 }
                 Err(Refusal::Fault(fault)) => {
                     queue.work.push_front((token, work));
-                    self.issue_batch(streams, bound)?;
+                    self.issue_batch(streams, bound, BatchEnd::Work)?;
                     return Ok(Served::Fault(fault));
                 }
             }
         }
-        self.issue_batch(streams, bound)?;
+        self.issue_batch(streams, bound, end)?;
         streams.end_service(id);
         Ok(served)
     }
@@ -313,7 +367,7 @@ impl Issuer {
         let kernel = planned.kernel();
         let expected_ns = tracker.estimates.kernel_ns(kernel);
         let blocks: u64 = planned.shape.grid.iter().map(|blocks| u64::from(*blocks)).product();
-        let fills_card = blocks >= u64::from(self.limits.multiprocessors) && expected_ns >= LONG_KERNEL_NS;
+        let fills_card = blocks >= u64::from(self.settings.limits.multiprocessors) && expected_ns >= LONG_KERNEL_NS;
         let footprint = if fills_card { Footprint::WholeCard } else { Footprint::Partial };
         (expected_ns, FlightWork::Kernel { id: kernel.id, prints: kernel.prints, footprint })
     }
@@ -335,15 +389,22 @@ impl Issuer {
     ///
     /// # Errors
     /// The driver's. Placeholders for the kernels that were not submitted are back in the queue.
-    fn issue_batch(&mut self, streams: &mut Streams, bound: BoundStream) -> Call<()> {
+    fn issue_batch(&mut self, streams: &mut Streams, bound: BoundStream, end: BatchEnd) -> Call<()> {
         if self.batch.is_empty() {
             return Ok(());
         }
         let (mut batch, mut tokens) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.tokens));
+        self.batch_ns = 0;
         let mut at = 0;
         let mut issued = Ok(());
         while at < batch.len() && issued.is_ok() {
-            match self.issue_batch_head(streams, bound, &mut batch[at..], &tokens[at..]) {
+            // The rest of a segment may come while what was just submitted runs. Then the whole
+            // segment has a chain, and its beginning alone has none.
+            if at > 0 && end == BatchEnd::Chance && segment_length(&batch[at..]).is_none() && batch.len() - at < LONGEST_CHAIN {
+                self.return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
+                break;
+            }
+            match self.issue_batch_head(streams, bound, &mut batch[at..], &tokens[at..], end) {
                 Ok(count) => at += count,
                 Err(error) => issued = Err(error),
             }
@@ -351,18 +412,29 @@ impl Issuer {
         streams.put_back(bound.id, &tokens[at..]);
         batch.clear();
         tokens.clear();
+        self.planned.clear();
         (self.batch, self.tokens) = (batch, tokens);
         issued
     }
 
+    /// Puts kernels that were planned back into their queue: the last ones of `planned`.
+    fn return_rest(&mut self, streams: &mut Streams, id: StreamId, rest: impl DoubleEndedIterator<Item = (PlannedKernel, u64)>) {
+        let Some(queue) = streams.queues.get_mut(&id) else { return };
+        for (kernel, token) in rest.rev() {
+            let Some(mut work) = self.planned.pop() else { return };
+            kernel.undo(&mut work);
+            queue.work.push_front((token, work));
+        }
+    }
+
     /// Submits the beginning of a batch, as one chain or as one kernel. Returns the number of
     /// kernels that were submitted.
-    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: &mut [PlannedKernel], tokens: &[u64]) -> Call<usize> {
+    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: &mut [PlannedKernel], tokens: &[u64], end: BatchEnd) -> Call<usize> {
         // The fence kernel at a chain's end needs an SM. If a long kernel occupies all SMs, a
         // client that waits for a single kernel would also wait for that one. A value write needs
         // no SM.
         let write_fence = batch.len() == 1 && streams.tracker.is_card_filled();
-        let chosen = if write_fence { None } else { self.choose_chain(&mut streams.tracker, batch) };
+        let chosen = if write_fence { None } else { self.choose_chain(&mut streams.tracker, bound.id, batch, end) };
         if let Some(chosen) = chosen {
             return self.issue_chain(streams, bound, &chosen, tokens);
         }
@@ -408,9 +480,8 @@ impl Issuer {
 
     /// Chooses a chain for the beginning of the batch. Keeps a request for another chain, and has
     /// chains destroyed that are no longer needed.
-    fn choose_chain(&mut self, tracker: &mut Tracker, batch: &mut [PlannedKernel]) -> Option<ChosenChain> {
-        let expected_ns = batch.iter().map(|planned| tracker.estimates.kernel_ns(planned.kernel())).sum();
-        let (chosen, order) = self.chains.choose(batch, expected_ns, |slot, fence| tracker.is_fence_reached(slot, fence));
+    fn choose_chain(&mut self, tracker: &mut Tracker, stream: StreamId, batch: &mut [PlannedKernel], end: BatchEnd) -> Option<ChosenChain> {
+        let (chosen, order) = self.chains.choose(batch, end, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();
         if order.is_some() {
             self.order = order;

@@ -10,6 +10,7 @@
 //! ```text
 //! issuer ─▶ chains ─▶ chain ─▶ plan ─▶ pieces
 //!    │                           └───▶ constants ─▶ pieces
+//!    ├────▶ small_sets ─▶ plan
 //!    └────▶ streams ─▶ queue
 //! ```
 
@@ -20,10 +21,12 @@ mod issuer;
 mod pieces;
 mod plan;
 mod queue;
+mod small_sets;
 mod streams;
 
 pub(crate) use chain::Chain;
 pub(crate) use chains::{ChainOrder, PendingChain};
-pub(crate) use issuer::{Awaited, Issuer, Served};
+pub(crate) use issuer::{Awaited, Issuer, IssuerSettings, Served};
 pub(crate) use queue::StreamQueue;
+pub(crate) use small_sets::SmallSets;
 pub(crate) use streams::Streams;

@@ -11,7 +11,7 @@ use crate::fault::Call;
 use std::sync::Arc;
 
 /// The number of words for the fences of chains.
-const CHAIN_WORDS: usize = 1024;
+const CHAIN_WORDS: usize = 2048;
 /// Driver streams that are made at the start. Making one later would delay the launches of other
 /// clients.
 const STREAMS_AT_START: usize = 8;
@@ -180,6 +180,11 @@ impl Tracker {
     /// True if there is work in flight.
     pub(crate) fn is_busy(&self) -> bool {
         !self.busy.is_empty()
+    }
+
+    /// The number of slots with work in flight.
+    pub(crate) fn busy_slots(&self) -> usize {
+        self.busy.len()
     }
 
     /// A slot with work in flight. Different values of `round` give different slots, if there are
