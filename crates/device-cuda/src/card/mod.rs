@@ -14,7 +14,7 @@ use crate::context::{
     PinnedWindow, Sharing, VariablesHome, read_facts,
 };
 use crate::counters::Counters;
-use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, watch_requests};
+use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, watch_requests};
 use crate::engine::{Engine, Mailboxes, Message, SPARED_WAITS, Shared};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
@@ -337,6 +337,7 @@ impl Device for Card {
 
 impl Drop for Card {
     fn drop(&mut self) {
+        stop_watching_requests();
         // The helper threads end first: they use objects of the engines.
         self.shared.helpers.stop();
         for helper in self.helper_threads.drain(..) {

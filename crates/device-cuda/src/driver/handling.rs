@@ -6,13 +6,15 @@
 //! Calm ───────────────▶ Noticed ──▶ Stopped ──▶ Resumed ──────────────────▶ StoppedAgain
 //!                                                  ▲  reset: held                 │
 //!                                                  └──────────────────────────────┘ resumed by us
+//! each ── a card is closed ──▶ Closed
 //! ```
 //!
 //! - *Noticed* comes 15 ms after the fault, long before the announcement.
 //! - *Stopped*: the driver reads each register of each warp by itself, at 25 µs. The card stands
 //!   still meanwhile, so this module reads ahead: 64 KiB at once, at the price of one.
 //! - *Resumed*: the card goes on, and a millisecond later the driver resets the context's channels,
-//!   which cuts every kernel that still runs. That request is held until this process ends.
+//!   which cuts every kernel that still runs. That request is held until this process ends or
+//!   closes a card.
 //! - *`StoppedAgain`*: nothing would move any more, or the driver lets the card continue itself.
 //!   The warps are let go once more, as the driver did it before. All of them: while some wait, the
 //!   card cannot be given to other processes (seen once: all others stood still).
@@ -54,6 +56,8 @@ enum Stage {
     Resumed,
     /// A warp has faulted again.
     StoppedAgain,
+    /// The card is closed: nobody waits for its kernels any more.
+    Closed,
 }
 
 /// The area of all warps' records, as it was read last.
@@ -93,8 +97,21 @@ static HOLD: OnceLock<Duration> = OnceLock::new();
 /// `hold` at most.
 pub(crate) fn watch_requests(hold: Duration) {
     HOLD.get_or_init(|| hold);
-    HANDLING.lock().get_or_insert_default();
+    let mut handling = HANDLING.lock();
+    let handling = handling.get_or_insert_default();
+    if handling.stage == Stage::Closed {
+        *handling = Handling::default();
+    }
     WATCHES.store(true, Ordering::Release);
+}
+
+/// A card is closed: the driver may do what it wants. Its calls that end a context would wait for a
+/// held reset.
+pub(crate) fn stop_watching_requests() {
+    if let Some(handling) = HANDLING.lock().as_mut() {
+        handling.stage = Stage::Closed;
+    }
+    CHANGED.notify_all();
 }
 
 /// True once requests are watched.
@@ -104,7 +121,8 @@ pub(super) fn watches() -> bool {
 
 /// The driver makes a debugger: it begins to look at a fault.
 pub(super) fn note_debugger() {
-    let before = HANDLING.lock().as_mut().map(|handling| std::mem::replace(&mut handling.stage, Stage::Noticed));
+    let before =
+        HANDLING.lock().as_mut().filter(|handling| handling.stage != Stage::Closed).map(|handling| std::mem::replace(&mut handling.stage, Stage::Noticed));
     // Without the lock: who reads the line may want it. A part of the card may have made a debugger
     // without any fault, so it is said again.
     if matches!(before, Some(Stage::Calm | Stage::Noticed)) {
@@ -119,6 +137,7 @@ pub(super) fn after_stop_or_go(stopped: bool) {
     handling.ahead.clear();
     tracing::debug!(stopped, before = ?handling.stage, "the card was stopped, or let go");
     handling.stage = match (handling.stage, stopped) {
+        (Stage::Closed, _) => Stage::Closed,
         (Stage::Resumed | Stage::StoppedAgain, true) => Stage::StoppedAgain,
         (_, true) => Stage::Stopped,
         (_, false) => Stage::Resumed,
@@ -202,8 +221,10 @@ fn wait_for_stop(until: Instant) -> Option<Means> {
     let mut handling = HANDLING.lock();
     loop {
         let Handling { stage, means, .. } = handling.as_ref()?;
-        if *stage == Stage::StoppedAgain {
-            return *means;
+        match stage {
+            Stage::StoppedAgain => return *means,
+            Stage::Closed => return None,
+            _ => {}
         }
         if CHANGED.wait_until(&mut handling, until).timed_out() {
             return None;
@@ -231,5 +252,31 @@ impl Means {
         let released = self.records.release(&mut area);
         let done = released == 0 || (self.debugger.write(memory, offset, &mut area) && self.debugger.resume());
         done.then_some(released)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise the driver's call that ends the context would wait as long as the reset.
+    #[test]
+    fn a_closed_card_holds_no_reset() {
+        watch_requests(Duration::from_secs(3600));
+        note_debugger();
+        let (sender, gone_on) = crossbeam_channel::bounded(1);
+        std::thread::spawn(move || {
+            hold_until_nothing_helps();
+            sender.send(())
+        });
+        assert!(gone_on.try_recv().is_err(), "the reset is held");
+        stop_watching_requests();
+        gone_on.recv_timeout(Duration::from_secs(60)).expect("the reset goes on");
+        note_debugger();
+        assert_eq!(HANDLING.lock().as_ref().map(|handling| handling.stage), Some(Stage::Closed));
+        // The next card of the process is watched again.
+        watch_requests(Duration::ZERO);
+        note_debugger();
+        assert_eq!(HANDLING.lock().as_ref().map(|handling| handling.stage), Some(Stage::Noticed));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) use device::DeviceHandle;
 pub(crate) use dumps::{MappedDump, share_dump};
 pub(crate) use graph::{ChainGraph, GraphKernel};
 pub(crate) use handle::{Function, GreenContext, Module, Stream};
-pub(crate) use handling::watch_requests;
+pub(crate) use handling::{stop_watching_requests, watch_requests};
 pub(crate) use launch::LaunchShape;
 pub(crate) use messages::{is_fault_announced, listen_to_driver};
 pub(crate) use module::CompileError;

@@ -1,6 +1,11 @@
 //! The chains of one engine: choosing a chain for a batch of kernels, and deciding which chains to
 //! make.
 //!
+//! A program that repeats itself comes with the same functions again, mostly with the same
+//! parameters. Its batches are cut into segments that come again, too, and its stream gets chains
+//! of its own for them, in which few nodes have to be set (decision 0121). Any other batch is cut
+//! into general lengths, and a general chain is set to each.
+//!
 //! A helper thread makes the chains. Until a chain is made, kernels are launched one by one.
 
 use super::chain::{Chain, Purpose, shape_of};
@@ -73,9 +78,21 @@ pub(super) enum BatchEnd {
 /// not repeat themselves. Segments do: they end after kernels of certain shapes, wherever they
 /// began. A kernel like the one before it ends none, so that a run of equal kernels is not cut.
 pub(super) fn segment_length(batch: &[PlannedKernel]) -> Option<usize> {
-    let shape = |at: usize| shape_of(&batch[at..=at]);
-    let ends = |at: &usize| (shape(*at) >> 32).is_multiple_of(SHAPES_PER_END) && shape(*at) != shape(*at - 1);
-    (SHORTEST_SEGMENT - 1..batch.len()).find(ends).map(|at| at + 1)
+    find_end(batch.len(), |at| shape_of(&batch[at..=at]))
+}
+
+/// Makes hashes of neighbouring numbers independent of one another: kernels are numbered one after
+/// another (the finaliser of SplitMix64).
+fn mix(hash: u64) -> u64 {
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// [`segment_length`] of a batch with these shapes.
+fn find_end(length: usize, shape: impl Fn(usize) -> u64) -> Option<usize> {
+    let ends = |at: &usize| mix(shape(*at)).is_multiple_of(SHAPES_PER_END) && shape(*at) != shape(*at - 1);
+    (SHORTEST_SEGMENT - 1..length).find(ends).map(|at| at + 1)
 }
 
 /// A chain that is set to the beginning of a batch and may be launched.
@@ -321,6 +338,37 @@ impl Chains {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The places where segments end, if the engine begins at `start`.
+    fn ends(shapes: &[u64], start: usize) -> Vec<usize> {
+        let mut at = start;
+        std::iter::from_fn(|| {
+            at += find_end(shapes.len() - at, |offset| shapes[at + offset])?;
+            Some(at)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn segments_of_a_program_are_the_same_wherever_a_batch_begins() {
+        let kernels: Vec<u64> = (0..3000).collect();
+        let from_first = ends(&kernels, 0);
+        assert!(from_first.len() > 50 && from_first.windows(2).all(|pair| pair[1] - pair[0] >= SHORTEST_SEGMENT), "{from_first:?}");
+        for start in 1..200 {
+            let elsewhere = ends(&kernels, start);
+            let alike = elsewhere.iter().rev().zip(from_first.iter().rev()).take_while(|(a, b)| a == b).count();
+            assert!(alike + 12 > elsewhere.len(), "from {start}: {elsewhere:?}");
+        }
+    }
+
+    #[test]
+    fn equal_kernels_are_not_cut_from_one_another() {
+        for shape in 0..64_u64 {
+            assert_eq!(find_end(128, |_| shape), None);
+        }
+        assert_eq!((mix(0), find_end(128, |at| u64::from(at < 20))), (0, Some(21)), "the first of others may end a segment");
+        assert_eq!(find_end(SHORTEST_SEGMENT - 1, |at| at as u64), None);
+    }
 
     #[test]
     fn batches_are_cut_into_few_chains() {
