@@ -13,9 +13,6 @@ use crate::host::Host;
 use crate::worker::Worker;
 use std::time::{Duration, Instant};
 
-/// A fault is handled by then, or takes too long for others to wait.
-const LONGEST_CALM: Duration = Duration::from_millis(1_500);
-
 /// An executor that has lost its device has ended by then, or is not waited for any longer.
 const LONGEST_END: Duration = Duration::from_millis(1_500);
 
@@ -26,7 +23,7 @@ fn comes_up(worker: &Worker) -> bool {
 impl<H: Host> Core<H> {
     /// The device of an executor looks at a fault.
     pub(crate) fn fault_noticed(&mut self) {
-        self.executors.calm_until = Some(Instant::now() + LONGEST_CALM);
+        self.executors.calm_until = Some(Instant::now() + self.limits.calm);
         for worker in self.executors.workers.values().filter(|worker| comes_up(worker)) {
             self.host.stop(&worker.process);
         }

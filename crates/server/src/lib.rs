@@ -151,6 +151,8 @@ pub struct Limits {
     /// How long an executor may live after its connection ended, and processes after they were told
     /// to quit.
     pub quit: Duration,
+    /// A fault is handled by then, or takes too long for an executor that comes up to wait.
+    pub calm: Duration,
     /// If so many executors die within [`Limits::storm_time`] the server gives up.
     pub storm: usize,
     /// See [`Limits::storm`].
@@ -170,6 +172,7 @@ impl Default for Limits {
             device_retry: Some(Duration::from_secs(10)),
             waits: Waits::default(),
             quit: Duration::from_secs(2),
+            calm: Duration::from_millis(1_500),
             storm: 5,
             storm_time: Duration::from_secs(10),
         }

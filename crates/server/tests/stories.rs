@@ -10,7 +10,7 @@ use cumux_wire::VERSION;
 use cumux_wire::layout;
 use cumux_wire::message::{FromServer, Place, ToServer};
 use cumux_wire::result;
-use parts::world::{World, has_file, kill, set_going, stop};
+use parts::world::{World, has_file, is_stopped, kill, set_going, stop};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 
@@ -725,4 +725,55 @@ fn clients_of_an_executor_apart_that_dies_go_on_with_the_others() {
     world.wait_for(|_| first.generation() == 2);
     let status = world.status_when(|s| s.clients.len() == 3);
     assert_eq!((status.takeovers, first.sticky(), second.sticky()), (1, 0, 0));
+}
+
+/// What comes up would hold the driver's lock while the fault is handled (decision 0120).
+#[test]
+fn an_executor_that_comes_up_is_stopped_from_the_sign_of_a_fault_until_the_next_one_serves() {
+    let mut world = World::new("fourth is slow");
+    let client = world.client();
+    // After a loss two are to stand by.
+    let first = world.status_when(|s| s.standby != 0);
+    world.wait_for(|_| has_file(first.standby, "ring"));
+    kill(first.executor);
+    let second = world.status_when(|s| s.takeovers == 1 && s.state == "ACTIVE");
+    let (ready, coming_up) = (world.executor(3), world.executor(4));
+    world.wait_for(|_| has_file(ready, "ring"));
+    assert!(!is_stopped(coming_up));
+
+    world.notice_fault();
+    world.wait_for(|_| is_stopped(coming_up));
+    assert!(!is_stopped(second.executor) && !is_stopped(ready), "one serves, the other can take over");
+
+    world.lose_device();
+    let third = world.status_when(|s| s.takeovers == 2 && s.state == "ACTIVE");
+    assert_eq!((third.executor, client.generation(), client.sticky()), (ready, 3, 0));
+    world.wait_for(|_| !is_stopped(coming_up));
+    world.let_executor_speak();
+    world.wait_for(|_| has_file(coming_up, "ring"));
+}
+
+/// All clients wait for it.
+#[test]
+fn an_executor_that_was_stopped_at_a_fault_goes_on_when_it_alone_can_take_over() {
+    let mut world = World::new("second is slow");
+    let client = world.client();
+    let coming_up = world.executor(2);
+    world.notice_fault();
+    world.wait_for(|_| is_stopped(coming_up));
+    world.let_executor_speak();
+    world.lose_device();
+    let after = world.status_when(|s| s.takeovers == 1 && s.state == "ACTIVE");
+    assert_eq!((after.executor, client.generation(), client.sticky()), (coming_up, 2, 0));
+}
+
+#[test]
+fn a_fault_without_a_loss_stops_nobody_for_long() {
+    let mut world = World::new("second is slow, calm is short");
+    let _client = world.client();
+    let coming_up = world.executor(2);
+    // By the story: perhaps the server's stop is over before anybody sees it.
+    stop(coming_up);
+    world.notice_fault();
+    world.wait_for(|_| !is_stopped(coming_up));
 }

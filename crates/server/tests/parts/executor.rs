@@ -1,15 +1,16 @@
 //! A pretended executor: keeps to the messages, does no work. What it did can be seen in the
 //! clients' pages.
 
-use super::{FOLDER, MODE, SPEAK};
+use super::{FOLDER, LOSE, MODE, NOTICE, SPEAK};
 use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
 use cumux_wire::message::{Capabilities, ClientStatus, DeviceFacts, FromExecutor, Hello, Scope, SessionConfig, ToExecutor};
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub fn device(mode: &str) -> DeviceFacts {
@@ -53,8 +54,14 @@ pub fn play(socket: &Path) -> Result<(), String> {
     let mode = std::env::var(MODE).unwrap_or_default();
     let mut executor = Executor::default();
     // Those that serve nobody wait for a word of the story.
-    let speak = Path::new(&std::env::var_os(FOLDER).unwrap_or_default()).join(SPEAK);
-    while matches!(mode.as_str(), "no device" | "no word" | "dies") && !speak.exists() {
+    let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default());
+    let is_slow = match mode.as_str() {
+        "no device" | "no word" | "dies" => true,
+        "fourth is slow" => count_in(&folder) == 4,
+        "second is slow" | "second is slow, calm is short" => count_in(&folder) == 2,
+        _ => false,
+    };
+    while is_slow && !folder.join(SPEAK).exists() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut lost = Instant::now();
@@ -92,6 +99,20 @@ pub fn play(socket: &Path) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Err("no server".into())
+}
+
+/// Which executor of its story this is, counted from 1. The story finds its process number.
+fn count_in(folder: &Path) -> usize {
+    let mine = |number: &usize| {
+        let file = std::fs::File::create_new(folder.join(format!("executor-{number}")));
+        file.is_ok_and(|mut file| writeln!(file, "{}", std::process::id()).is_ok())
+    };
+    (1..).find(mine).unwrap_or_default()
+}
+
+/// Whether the story has asked for this since the last time.
+fn is_asked_for(what: &str) -> bool {
+    std::env::var_os(FOLDER).is_some_and(|folder| std::fs::remove_file(Path::new(&folder).join(what)).is_ok())
 }
 
 impl Executor {
@@ -204,7 +225,14 @@ impl Executor {
                     let _ = request;
                     None
                 }
+                ToExecutor::Metrics { .. } if self.generation > 0 && is_asked_for(LOSE) => {
+                    connection.send(&FromExecutor::DeviceLost { why: "the story wants it".to_owned() }, &[]).map_err(|e| e.to_string())?;
+                    return Err("this executor has lost its device".into());
+                }
                 ToExecutor::Metrics { request } => {
+                    if is_asked_for(NOTICE) {
+                        connection.send(&FromExecutor::FaultNoticed, &[]).map_err(|e| e.to_string())?;
+                    }
                     let clients: Vec<ClientStatus> = self.sessions.values().map(|held| held.status.clone()).collect();
                     // In two packets, as when there are many.
                     let (first, rest) = clients.split_at(clients.len() / 2);

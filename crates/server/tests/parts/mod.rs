@@ -17,6 +17,10 @@ const SOCKET: &str = "CUMUX_STORY_SOCKET";
 const FOLDER: &str = "CUMUX_STORY_FOLDER";
 /// The file in it that lets executors speak which serve nobody.
 const SPEAK: &str = "speak";
+/// The file in it that has the executor that serves say that its device looks at a fault.
+const NOTICE: &str = "notice";
+/// The file in it that has the executor that serves lose its device.
+const LOSE: &str = "lose";
 /// How executors misbehave, and which limits are small.
 pub const MODE: &str = "CUMUX_STORY_MODE";
 
@@ -54,6 +58,8 @@ fn serve() -> Result<(), String> {
         "lonely" => limits.lonely = Duration::from_millis(20),
         "dies" | "dies again" | "accuses" => limits.storm_time = Duration::from_secs(600),
         "impatient" => limits.terminate = Duration::from_millis(50),
+        "fourth is slow" | "second is slow" => limits.calm = Duration::from_secs(600),
+        "second is slow, calm is short" => limits.calm = Duration::from_millis(20),
         "watched" | "stuck" => limits.heartbeat = Some(Duration::from_millis(300)),
         _ => {}
     }

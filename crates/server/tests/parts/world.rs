@@ -1,6 +1,6 @@
 //! The story's side: it plays the daemon and the clients' programs.
 
-use super::{FOLDER, MODE, SPEAK, again};
+use super::{FOLDER, LOSE, MODE, NOTICE, SPEAK, again};
 use cumux_link::connection::exactly;
 use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Listener, Process};
@@ -205,6 +205,30 @@ impl World {
         std::fs::write(self.folder.join(SPEAK), "").unwrap();
     }
 
+    /// The device of the executor that serves looks at a fault, and the server knows.
+    pub fn notice_fault(&mut self) {
+        std::fs::write(self.folder.join(NOTICE), "").unwrap();
+        // What the executor says comes before its answer.
+        self.status_when(|status| status.clients.len() == 1);
+        assert!(!self.folder.join(NOTICE).exists(), "an executor has taken it");
+    }
+
+    /// The executor that serves loses its device.
+    pub fn lose_device(&mut self) {
+        std::fs::write(self.folder.join(LOSE), "").unwrap();
+        self.status();
+    }
+
+    /// Process number of the executor that was started as this one, in stories with a slow one.
+    pub fn executor(&self, number: usize) -> u32 {
+        self.wait_for(|world| world.named_executor(number).is_some());
+        self.named_executor(number).unwrap()
+    }
+
+    fn named_executor(&self, number: usize) -> Option<u32> {
+        std::fs::read_to_string(self.folder.join(format!("executor-{number}"))).ok()?.trim().parse().ok()
+    }
+
     /// A program that lives and has closed its socket.
     pub fn knock_hung_up(&self) -> FakeClient {
         self.knock_with(Command::new("sleep").arg("600").spawn().unwrap(), VERSION, 0, true)
@@ -236,6 +260,8 @@ impl Drop for World {
         for role in ["executor", "standby", "keeper"] {
             kill(u32::try_from(pids[role].as_u64().unwrap_or(0)).unwrap_or(0));
         }
+        // A slow one may be neither.
+        (1..).map_while(|number| self.named_executor(number)).for_each(kill);
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -248,10 +274,15 @@ pub fn kill(pid: u32) {
 pub fn stop(pid: u32) {
     signal(pid, Signal::STOP);
     let begun = Instant::now();
-    while pulse::motion(pid) != Motion::Stopped {
+    while !is_stopped(pid) {
         assert!(begun.elapsed() < WATCHDOG, "process {pid} does not stop");
         std::thread::yield_now();
     }
+}
+
+/// Whether a signal has stopped a process.
+pub fn is_stopped(pid: u32) -> bool {
+    pulse::motion(pid) == Motion::Stopped
 }
 
 /// Whether a process has a file of this name open.
