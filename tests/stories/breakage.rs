@@ -1,6 +1,7 @@
 //! A card that breaks as a whole at a fault, as real cards do (`sim:h200:card`): the culprit gets
 //! its error, and everybody else has the results of a run alone.
 
+use cumux_environment::steps::{self, Step};
 use cumux_testkit::{Client, Node, Outcome};
 use cumux_wire::message::{ClientStatus, Place};
 use std::time::{Duration, Instant};
@@ -176,11 +177,42 @@ fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
     endless.wait_for_line("kernel running");
     let clients = node.workers(15, 4);
     expect_fault(culprit, "cudaErrorIllegalAddress");
-    // The list of clients may not have it: the server ends an executor apart when its last client
-    // has gone, and does not wait for what it still says.
+    let pid = endless.pid();
     let outcome = endless.wait();
     assert!(outcome.out.contains("an illegal memory access"), "{outcome:?}");
+    let status = node.wait_for("its error in the list", |node| node.client_status(pid).filter(|status| status.error != 0));
+    assert!(status.fault.contains("another client's kernel"), "{status:?}");
     expect_as_alone(clients, &expected);
+}
+
+/// The server ends an executor apart when its last client has gone, and that client may go because
+/// of an error that the executor has not reported yet.
+#[test]
+fn the_error_of_a_client_apart_is_known_although_its_executor_did_not_report_it() {
+    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "500").env("CUMUX_LONG_KERNEL_MS", "600000").folder_in(steps::VARIABLE, "steps").start();
+    let culprit = faulty(&node, "store");
+    let mut held = node.test_client("held").start();
+    held.wait_for_line("ready");
+    held.tell("hold");
+    held.wait_for_line("round 1 running");
+    let pid = held.pid();
+    let apart = node.server().executor;
+    // The culprit's error comes before.
+    let step = node.folder().join("steps").join(Step::FaultShown.name());
+    std::fs::write(&step, "stop 1").unwrap();
+    expect_fault(culprit, "cudaErrorIllegalAddress");
+    let taken = step.with_extension(steps::TAKEN);
+    node.wait_for("the end of the wait for the kernel", |_| taken.exists().then_some(()));
+    assert!(node.client_status(pid).is_some_and(|status| status.place == Place::Apart && status.executor == apart));
+    held.tell("go");
+    let outcome = held.wait();
+    assert!(outcome.out.contains("round 1: cudaErrorIllegalAddress"), "{outcome:?}");
+    node.wait_for("the end of the executor apart", |node| (!node.owns(apart)).then_some(()));
+    let status = node.wait_for("its error in the list", |node| node.client_status(pid).filter(|status| status.error != 0));
+    assert!(status.error == 700 && status.fault.contains("another client's kernel"), "{status:?}");
+    let faults: serde_json::Value = serde_json::from_slice(&node.cumux(&["faults", "--json"]).output().unwrap().stdout).unwrap();
+    assert_eq!(faults.as_array().unwrap().iter().filter(|fault| fault["pid"] == pid && fault["result"] == 700).count(), 1, "{faults}");
+    node.client("vector_add").args(&["1"]).start().expect_ok();
 }
 
 /// Nobody waits for a kernel of an innocent that runs for long after a fault, and it ends as if

@@ -139,7 +139,9 @@ fn act_on_step(folder: &Path, step: Step) {
         None => {
             let _ = std::fs::rename(&own, folder.join(format!("{}.{TAKEN}", step.name())));
             let signal = if word == "stop" { Signal::STOP } else { Signal::KILL };
-            let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+            // The signal is the process's. By its number this thread is chosen to take it: with
+            // the number of the process it would run on until another thread has.
+            let _ = rustix::process::kill_process(rustix::thread::gettid(), signal);
         }
     }
 }

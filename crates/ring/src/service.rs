@@ -80,6 +80,12 @@ impl Service {
         page::sticky(&self.page)
     }
 
+    /// The sticky error in words; empty if there is none or nothing is known of it.
+    #[must_use]
+    pub fn fault(&self) -> String {
+        if self.sticky() == 0 { String::new() } else { page::fault(&self.page) }
+    }
+
     /// Publishes the client's sticky error, with `text` to explain it.
     pub fn set_fault(&self, result: u32, text: &str) {
         page::set_fault(&self.page, result, text);

@@ -266,6 +266,7 @@ impl<H: Host> Core<H> {
         if !self.clients.sessions.get(&id).is_some_and(ClientSession::is_leaving) {
             return;
         }
+        self.find_unreported_fault(id);
         let Some(mut session) = self.clients.sessions.remove(&id) else { return };
         if let Some(status) = status {
             session.update(status);
@@ -281,6 +282,20 @@ impl<H: Host> Core<H> {
         self.clients.gone.push_back(ClientStatus { place: Place::Nowhere, ..session.status });
         while self.clients.gone.len() > GONE {
             self.clients.gone.pop_front();
+        }
+    }
+
+    /// An executor shows a client its error before it reports it, and may have ended in between: its
+    /// last client has gone because of that error. Then the error is in the page alone. What a
+    /// client writes there itself is told of nobody else.
+    fn find_unreported_fault(&mut self, id: u32) {
+        let Some(session) = self.clients.sessions.get_mut(&id).filter(|session| session.status.error == 0) else { return };
+        let Some((result, text)) = session.files.as_ref().and_then(Files::fault) else { return };
+        // An earlier server may have heard of it.
+        if self.faults.has(id, session.about.pid) {
+            (session.status.error, session.status.fault) = (result, shortened(&text));
+        } else {
+            self.fault(id, result, &text);
         }
     }
 

@@ -65,6 +65,11 @@ impl FaultLog {
         write(&self.path, &mut records)
     }
 
+    /// Whether there is a fault of this client.
+    pub(crate) fn has(&self, session: u32, pid: u32) -> bool {
+        lock(&self.records).iter().any(|record| record.session == session && record.pid == pid)
+    }
+
     /// Keeps the core dump that belongs to the last faults of these sessions. It is copied on a
     /// thread of its own: it may have hundreds of megabytes.
     ///

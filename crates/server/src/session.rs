@@ -70,6 +70,12 @@ impl Files {
         Ok(())
     }
 
+    /// The client's sticky error and what is known of it, if it has one.
+    pub(crate) fn fault(&self) -> Option<(u32, String)> {
+        let service = Service::map(&self.ring, &self.page).ok()?;
+        Some((service.sticky(), service.fault())).filter(|(result, _)| *result != 0)
+    }
+
     /// Ends a session, so that nobody waits for it. Only while no executor has it: the page has one
     /// writer.
     pub(crate) fn fail(&self, result: u32, why: &str) -> Result<(), FileError> {
