@@ -250,6 +250,36 @@ fn a_kernel_that_runs_long_after_a_fault_ends_right_and_nobody_waits_for_it() {
     held.expect_ok();
 }
 
+/// What a client does next would not begin on the broken card: it does not wait for the kernel of
+/// another one, which may take a minute.
+#[test]
+fn of_two_kernels_that_run_long_after_a_fault_the_shorter_one_does_not_wait_for_the_longer_one() {
+    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "60000").env("CUMUX_LONG_KERNEL_MS", "600000").start();
+    let culprit = faulty(&node, "store");
+    let [mut shorter, mut longer] = [(); 2].map(|()| node.test_client("held").start());
+    for held in [&mut shorter, &mut longer] {
+        held.wait_for_line("ready");
+        held.tell("hold");
+        held.wait_for_line("round 1 running");
+    }
+    let before = node.server();
+    expect_fault(culprit, "cudaErrorIllegalAddress");
+    let place = |client: &Client<'_>| node.client_status(client.pid()).map(|status| (status.place, status.executor, status.error));
+    let stays = Some((Place::Apart, before.executor, 0));
+    node.wait_for("both apart", |_| ([&shorter, &longer].map(place) == [stays; 2]).then_some(()));
+    // Its second stream waits for the kernel, and its work begins in the next executor.
+    shorter.tell("go");
+    shorter.wait_for_line("round 1 right");
+    shorter.tell("step");
+    shorter.wait_for_line("round 2 right");
+    assert_eq!([&shorter, &longer].map(place), [Some((Place::Shared, node.server().executor, 0)), stays]);
+    longer.tell("go");
+    longer.wait_for_line("round 1 right");
+    longer.expect_ok();
+    shorter.expect_ok();
+    assert_eq!(node.server().takeovers, 1);
+}
+
 /// A killed client's kernel cannot be stopped alone: the device is given up. Who had a kernel with
 /// it then may be told so (decision 0111), and nobody has wrong results.
 #[test]

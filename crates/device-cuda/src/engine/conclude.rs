@@ -5,7 +5,7 @@ use crate::driver::share_dump;
 use crate::fault::{CudaError, DumpState, Rule, Verdict, accusation};
 use crate::track::Reporting;
 use cumux_device::{Channel, ClientId, Fault, InDoubt, Outcome, Report};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// How many times as long as after a fault of its own a spared card waits for its work, if the
@@ -72,7 +72,8 @@ impl Engine {
         if verdict.rule == Rule::CannotTell {
             tracing::warn!("{} clients had kernels under way, and nothing tells whose it was", verdict.suspects.len());
         }
-        Some(Finish { parting: Parting::UnderWay, until: inquiry.begun + self.shared.fault_wait * SPARED_WAITS, asked: Instant::now(), error, what })
+        let until = inquiry.begun + self.shared.fault_wait * SPARED_WAITS;
+        Some(Finish { parting: Parting::UnderWay, staying: BTreeSet::new(), until, asked: Instant::now(), error, what })
     }
 
     /// Declares the context broken. What has no mark by now never gets one: the clients whose

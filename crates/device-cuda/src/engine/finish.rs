@@ -35,11 +35,17 @@ impl Engine {
             finish.until = Instant::now() + self.shared.fault_wait;
         }
         tracing::info!(clients = ?running, "their kernels still run, and all others go on in another process");
+        finish.staying.clone_from(&running);
         self.context = ContextState::Finishing(finish);
+        self.let_others_go(running);
+    }
+
+    /// Has all clients leave but these, on another thread, which says so when they have.
+    fn let_others_go(&self, staying: BTreeSet<ClientId>) {
         let shared = self.shared.clone();
         self.shared.helpers.run(move || {
-            let begun = shared.mailboxes.evacuate(&running, LEAVE_LIMIT);
-            shared.sink.let_go(&running, begun);
+            let begun = shared.mailboxes.evacuate(&staying, LEAVE_LIMIT);
+            shared.sink.let_go(&staying, begun);
             shared.mailboxes.of(0).send(Message::HaveParted);
         });
     }
@@ -63,16 +69,28 @@ impl Engine {
         self.finish_closing();
         // The loss is told when the others have left: it is not theirs.
         let ContextState::Finishing(finish) = &self.context else { return progress };
-        let runs = self.streams.tracker.flights().any(|(_, flight)| flight.reporting == Reporting::Due);
+        let flights = self.streams.tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due);
+        let running: BTreeSet<ClientId> = flights.map(|(_, flight)| flight.client).collect();
+        let runs = !running.is_empty();
         // The driver reports the error when it has ended what ran.
         let asks = runs && finish.asked.elapsed() >= ASK_EVERY;
         let is_over = asks && self.shared.driver.is_idle(self.helper_stream).is_err();
         if asks && let ContextState::Finishing(finish) = &mut self.context {
             finish.asked = Instant::now();
         }
-        let ContextState::Finishing(finish) = &self.context else { return progress };
-        if finish.parting == Parting::UnderWay || (runs && !is_over && Instant::now() < finish.until) {
+        let ContextState::Finishing(finish) = &mut self.context else { return progress };
+        if finish.parting == Parting::UnderWay {
             return progress;
+        }
+        if runs && !is_over && Instant::now() < finish.until {
+            // What those want next whose kernels have ended does not begin here: they follow.
+            if running.len() == finish.staying.len() {
+                return progress;
+            }
+            finish.parting = Parting::UnderWay;
+            finish.staying.clone_from(&running);
+            self.let_others_go(running);
+            return true;
         }
         let (error, what) = (finish.error, finish.what.clone());
         self.end_broken(error, &what);

@@ -43,6 +43,8 @@ pub(super) enum Parting {
 pub(super) struct Finish {
     /// Whether all others have left.
     pub(super) parting: Parting,
+    /// Those whose kernels still ran when others left last.
+    pub(super) staying: BTreeSet<ClientId>,
     /// They are not waited for any longer.
     pub(super) until: Instant,
     /// When the driver was asked last whether it has ended what runs.

@@ -15,7 +15,8 @@
 //! - *Halted.* Nothing begins any more. What has begun goes on, and what ends is withheld: it may
 //!   be the culprit's, whose kernel may look complete now.
 //! - *Finishing.* Work of innocents has run on for a while. The fault is told, and all others have
-//!   left for another process: nobody waits for that work, so it may take long.
+//!   left for another process: nobody waits for that work, so it may take long. Each of these
+//!   clients follows the others when its own work has ended.
 //! - *Settling.* No worker takes anything any more. One thread delivers what was withheld, the
 //!   culprits' as a fault; then what culprits have left; then, as an error, the work of clients
 //!   whose work did not end in time. Work of others that was not begun is not reported. Where the
@@ -34,6 +35,7 @@ mod settle;
 mod stop;
 pub(crate) mod watch;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cumux_device::{ClientId, DeviceError, Fault};
@@ -115,6 +117,8 @@ pub(crate) struct Breakage {
     culprits: Vec<(ClientId, Fault)>,
     held: Vec<HeldPiece>,
     parting: Parting,
+    /// The clients that stay after the parting.
+    staying: BTreeSet<ClientId>,
     /// How many of the culprits have been told.
     told: usize,
     /// Why the device is given up although no kernel has faulted.
@@ -124,7 +128,16 @@ pub(crate) struct Breakage {
 impl Breakage {
     /// A card that works.
     pub(crate) fn new(timing: FaultTiming) -> Self {
-        Breakage { timing, phase: Phase::Whole, culprits: Vec::new(), held: Vec::new(), parting: Parting::Over, told: 0, given_up: None }
+        Breakage {
+            timing,
+            phase: Phase::Whole,
+            culprits: Vec::new(),
+            held: Vec::new(),
+            parting: Parting::Over,
+            staying: BTreeSet::new(),
+            told: 0,
+            given_up: None,
+        }
     }
 
     /// Whether nothing begins any more.

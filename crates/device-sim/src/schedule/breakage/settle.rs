@@ -73,8 +73,24 @@ impl Scheduler {
 
     /// The innocent clients whose work has begun and not ended. They are asked for once.
     pub(super) fn begin_parting(&mut self) -> BTreeSet<ClientId> {
-        let Some(breakage) = &mut self.breakage else { return BTreeSet::new() };
-        breakage.parting = Parting::Over;
+        let staying = self.list_unfinished();
+        if let Some(breakage) = &mut self.breakage {
+            breakage.parting = Parting::Over;
+            breakage.staying.clone_from(&staying);
+        }
+        staying
+    }
+
+    /// The clients that stay, if some have finished since this was asked last and some have not.
+    pub(super) fn staying_has_shrunk(&mut self) -> Option<BTreeSet<ClientId>> {
+        let staying = self.list_unfinished();
+        let breakage = self.breakage.as_mut().filter(|breakage| !staying.is_empty() && staying.len() < breakage.staying.len())?;
+        breakage.staying.clone_from(&staying);
+        Some(staying)
+    }
+
+    fn list_unfinished(&self) -> BTreeSet<ClientId> {
+        let Some(breakage) = &self.breakage else { return BTreeSet::new() };
         let runs = |client: &CardClient| client.end.is_none() && client.tasks.values().any(|running| running.reporting == Reporting::Due);
         self.clients.iter().filter(|(id, client)| !breakage.is_culprit(**id) && runs(client)).map(|(id, _)| *id).collect()
     }

@@ -42,12 +42,12 @@ pub(crate) fn run(card: &SoftwareCard) {
                 at => drop(card.breaking.wait_until(&mut scheduler, at.map_or(until, |at| at.min(until)))),
             },
             Some(Phase::Finishing(until)) if now < until && scheduler.awaits_innocents() => {
-                // Whose work has ended goes to the others.
                 let mut ended = scheduler.take_ended();
                 if ended.is_empty() {
                     card.breaking.wait_until(&mut scheduler, until.min(now + LOOK_AROUND));
                 } else {
                     MutexGuard::unlocked(&mut scheduler, || card.sink.retired_all(&mut ended));
+                    let_finished_go(card, &mut scheduler);
                 }
             }
             Some(Phase::Halted(_) | Phase::Finishing(_)) => {
@@ -82,6 +82,15 @@ fn part(card: &SoftwareCard, scheduler: &mut MutexGuard<'_, Scheduler>) {
         // What they had begun has ended and is reported.
         card.sink.let_go(&staying, Begun::Only(Vec::new()));
     });
+}
+
+/// Clients whose work has ended follow the others: what they want next does not begin here, however
+/// long the rest takes.
+fn let_finished_go(card: &SoftwareCard, scheduler: &mut MutexGuard<'_, Scheduler>) {
+    if let Some(staying) = scheduler.staying_has_shrunk() {
+        tracing::info!(staying = staying.len(), "work of some has ended: they follow the others");
+        MutexGuard::unlocked(scheduler, || card.sink.let_go(&staying, Begun::Only(Vec::new())));
+    }
 }
 
 /// Delivers reports, then the culprits' faults.
