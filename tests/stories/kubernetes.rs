@@ -25,8 +25,8 @@ sharing:
 ";
 
 /// Until both resources of [`CONFIG`] can be given: each is told by itself.
-fn wait_for_shares(kubelet: &Kubelet) {
-    kubelet.wait_for(PERCENT, 20);
+fn wait_for_shares(kubelet: &Kubelet, cards: usize) {
+    kubelet.wait_for(PERCENT, 20 * cards);
     kubelet.wait_for_any(MEMORY);
 }
 
@@ -115,7 +115,7 @@ fn a_pods_programs_have_its_part_together() {
     let node = Node::start();
     let mut kubelet = Kubelet::start(&node.folder().join("kubelet"));
     let plugin = Plugin::start(&node, &kubelet, CONFIG);
-    wait_for_shares(&kubelet);
+    wait_for_shares(&kubelet, 1);
     let small = kubelet.run_pod("small", &[(MEMORY, 1), (PERCENT, 5)]).expect("it is admitted");
     let large = kubelet.run_pod("large", &[(MEMORY, 3)]).expect("it is admitted");
 
@@ -131,11 +131,11 @@ fn a_pods_programs_have_its_part_together() {
     kubelet.wait_for(MEMORY, 0);
     node.start_daemon();
     kubelet.restart();
-    wait_for_shares(&kubelet);
+    wait_for_shares(&kubelet, 1);
     plugin.end();
     kubelet.wait_for(MEMORY, 0);
     let plugin = Plugin::start(&node, &kubelet, CONFIG);
-    wait_for_shares(&kubelet);
+    wait_for_shares(&kubelet, 1);
     assert!(!take(&node, &mut one, 2) && take(&node, &mut neighbour, 1024) && !take(&node, &mut neighbour, 2));
     // A container that is started again has its group still.
     drop(other);
@@ -210,7 +210,7 @@ fn each_card_has_a_daemon_of_its_own() {
     let (one, other) = (first.pipe(), second.pipe());
     let plugin = Plugin::start_with(&first, &kubelet, CONFIG, &[&one, &other]);
     second.start_daemon();
-    kubelet.wait_for(PERCENT, 40);
+    wait_for_shares(&kubelet, 2);
     let large = kubelet.run_pod("large", &[(MEMORY, 130)]).expect("it is admitted");
     let small = kubelet.run_pod("small", &[(MEMORY, 20)]).expect("it is admitted");
     let pods: Vec<(&Node, &Pod)> = match groups(&second).len() {
@@ -303,7 +303,7 @@ fn metrics_name_pods_as_kubelet_does() {
     let node = Node::start();
     let mut kubelet = Kubelet::start(&node.folder().join("kubelet"));
     let plugin = Plugin::start(&node, &kubelet, CONFIG);
-    wait_for_shares(&kubelet);
+    wait_for_shares(&kubelet, 1);
     let (web, batch) =
         (kubelet.run_pod("web-0", &[(MEMORY, 1), (PERCENT, 5)]).expect("it is admitted"), kubelet.run_pod("batch", &[(MEMORY, 2)]).expect("it is admitted"));
     let (first, second) = (grower(&node, &web), grower(&node, &batch));

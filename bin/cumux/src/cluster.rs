@@ -143,14 +143,12 @@ pub fn device_plugin(arguments: PluginArguments) -> anyhow::Result<u8> {
         // A card whose daemon comes later would not be offered: what a node has is counted once.
         match daemon.every_card() {
             Ok(cards) => break cards,
-            Err(error) if fail => return Err(error.into()),
-            Err(error) => match daemon.cards().ok().filter(|_| Instant::now() > patience) {
-                Some(cards) => {
-                    tracing::warn!("{error}. The node offers its other cards; start the plugin again when that daemon is there");
-                    break cards;
-                }
-                None => tracing::warn!("{error}. It is tried again"),
-            },
+            Err(missing) if fail => return Err(missing.error.into()),
+            Err(missing) if Instant::now() > patience && !missing.cards.is_empty() => {
+                tracing::warn!("{missing}. The node offers its other cards; start the plugin again when that daemon is there");
+                break missing.cards;
+            }
+            Err(missing) => tracing::warn!("{missing}. It is tried again"),
         }
         if signals.pending().next().is_some() {
             return Ok(0);

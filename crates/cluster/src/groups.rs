@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// How long a call waits for a daemon that does not listen: as long as a restart takes on a busy
@@ -321,7 +322,17 @@ impl Groups for Daemon {
 /// The daemons of a node, each with cards of its own: a daemon has one real card at most. A group
 /// lives in the daemon that has its cards.
 #[derive(Debug, Clone)]
-pub struct Node(Vec<Daemon>);
+pub struct Node<D = Daemon>(Vec<D>);
+
+/// A daemon of the node does not answer.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+#[error("{error}")]
+pub struct MissingDaemon {
+    /// What the first of those daemons has failed with.
+    pub error: GroupsError,
+    /// The cards of the others.
+    pub cards: Vec<NodeCard>,
+}
 
 impl Node {
     /// The daemons of these pipe directories.
@@ -329,33 +340,70 @@ impl Node {
     pub fn of(pipes: impl IntoIterator<Item = PathBuf>, patience: Duration) -> Self {
         Self(pipes.into_iter().map(|pipe| Daemon::at(pipe).patience(patience)).collect())
     }
+}
+
+impl<D: Groups + Clone + 'static> Node<D> {
+    /// Asks every daemon on a thread of its own: nobody waits for several that are down one after
+    /// the other. The answers, each with the place of its daemon, in the order in which they come.
+    fn ask_each<T: Send + 'static>(&self, ask: impl Fn(&D) -> Result<T, GroupsError> + Clone + Send + 'static) -> Receiver<(usize, Result<T, GroupsError>)> {
+        let (sender, answers) = channel();
+        for (place, daemon) in self.0.iter().cloned().enumerate() {
+            let (ask, own) = (ask.clone(), sender.clone());
+            // The send fails if nobody waits any longer.
+            let work = move || drop(own.send((place, ask(&daemon))));
+            if let Err(error) = std::thread::Builder::new().name("daemon".into()).spawn(work) {
+                let why = format!("the system gives no thread to ask it ({error}); look at the limits of this user (ulimit -u)");
+                let _ = sender.send((place, Err(GroupsError::NoDaemon { directory: format!("the pipe directory number {}", place + 1), why })));
+            }
+        }
+        answers
+    }
+
+    /// What all daemons answer, in their order.
+    fn ask_all<T: Send + 'static>(&self, ask: impl Fn(&D) -> Result<T, GroupsError> + Clone + Send + 'static) -> Vec<Result<T, GroupsError>> {
+        let answers: BTreeMap<usize, Result<T, GroupsError>> = self.ask_each(ask).iter().collect();
+        answers.into_values().collect()
+    }
 
     /// The cards of all daemons, where none is missing: what a node offers is counted once.
     ///
     /// # Errors
-    /// [`GroupsError`]: the first daemon that does not answer.
-    pub fn every_card(&self) -> Result<Vec<NodeCard>, GroupsError> {
-        let asked: Result<Vec<_>, _> = self.0.iter().map(Groups::cards).collect();
-        Ok((0..).zip(asked?.into_iter().flatten()).map(|(ordinal, card)| NodeCard { ordinal, ..card }).collect())
+    /// [`MissingDaemon`]: a daemon does not answer.
+    pub fn every_card(&self) -> Result<Vec<NodeCard>, MissingDaemon> {
+        let (mut error, mut cards) = (None, Vec::new());
+        for answer in self.ask_all(D::cards) {
+            match answer {
+                Ok(some) => cards.push(some),
+                Err(why) => error = error.or(Some(why)),
+            }
+        }
+        let cards = numbered(cards.into_iter());
+        match error {
+            None => Ok(cards),
+            Some(error) => Err(MissingDaemon { error, cards }),
+        }
     }
 
-    /// The one daemon that has all cards of a group.
-    fn daemon_of(&self, group: &Group) -> Result<&Daemon, GroupsError> {
+    /// The one daemon that has all cards of a group. It is not waited for others that are down.
+    fn daemon_of(&self, group: &Group) -> Result<&D, GroupsError> {
         if let [only] = &self.0[..] {
             return Ok(only);
         }
-        for daemon in &self.0 {
-            let has = |cards: &[NodeCard]| group.devices.iter().all(|uuid| cards.iter().any(|card| card.uuid == *uuid));
-            if daemon.cards().is_ok_and(|cards| has(&cards)) {
-                return Ok(daemon);
-            }
-        }
-        let why = "no daemon of this node that answers has all its cards: a group's cards are one daemon's".to_owned();
-        Err(GroupsError::Refused { command: format!("group create {}{}", group.name, group.words()), why })
+        let has = |cards: &[NodeCard]| group.devices.iter().all(|uuid| cards.iter().any(|card| card.uuid == *uuid));
+        let found = self.ask_each(D::cards).iter().find(|(_, cards)| cards.as_ref().is_ok_and(|cards| has(cards)));
+        found.and_then(|(place, _)| self.0.get(place)).ok_or_else(|| {
+            let why = "no daemon of this node that answers has all its cards: a group's cards are one daemon's".to_owned();
+            GroupsError::Refused { command: format!("group create {}{}", group.name, group.words()), why }
+        })
     }
 }
 
-impl Groups for Node {
+/// The cards of all daemons, numbered on.
+fn numbered(cards: impl Iterator<Item = Vec<NodeCard>>) -> Vec<NodeCard> {
+    (0..).zip(cards.flatten()).map(|(ordinal, card)| NodeCard { ordinal, ..card }).collect()
+}
+
+impl<D: Groups + Clone + 'static> Groups for Node<D> {
     fn create(&self, group: &Group) -> Result<PathBuf, GroupsError> {
         self.daemon_of(group)?.create(group)
     }
@@ -365,37 +413,39 @@ impl Groups for Node {
     }
 
     fn remove(&self, name: &str) -> Result<bool, GroupsError> {
-        let mut first = Ok(false);
-        for daemon in &self.0 {
-            match daemon.remove(name) {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
+        let mut missing = None;
+        // Listed first: an answer that comes when nobody waits any longer must remove nothing.
+        for (place, listed) in self.ask_each(D::list) {
+            match (listed, self.0.get(place)) {
+                (Ok(groups), Some(daemon)) if groups.iter().any(|group| group.name == name) => return daemon.remove(name),
+                (Ok(_), _) => {}
                 // The daemon that is down may have it.
-                Err(error) => first = first.and(Err(error)),
+                (Err(error), _) => missing = missing.or(Some(error)),
             }
         }
-        first
+        missing.map_or(Ok(false), Err)
     }
 
     fn list(&self) -> Result<Vec<Listed>, GroupsError> {
-        let lists: Result<Vec<_>, _> = self.0.iter().map(Groups::list).collect();
+        let lists: Result<Vec<_>, _> = self.ask_all(D::list).into_iter().collect();
         Ok(lists?.concat())
     }
 
     /// The cards of all daemons, numbered on. A daemon that is down has none, unless all are.
     fn cards(&self) -> Result<Vec<NodeCard>, GroupsError> {
-        let asked: Vec<_> = self.0.iter().map(Groups::cards).collect();
+        let asked = self.ask_all(D::cards);
         if let (true, Some(Err(error))) = (asked.iter().all(Result::is_err), asked.first()) {
             return Err(error.clone());
         }
-        let all = asked.into_iter().flatten().flatten();
-        Ok((0..).zip(all).map(|(ordinal, card)| NodeCard { ordinal, ..card }).collect())
+        Ok(numbered(asked.into_iter().flatten()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::Sender;
+    use std::sync::{Arc, Mutex};
 
     #[test]
     fn limits_as_the_daemon_reads_them() {
@@ -416,5 +466,87 @@ mod tests {
         let daemon = Daemon::at("/nonexistent/cumux".into()).patience(Duration::ZERO);
         let text = daemon.list().unwrap_err().to_string();
         assert!(text.contains("/nonexistent/cumux") && text.contains("cumux control -d"), "{text}");
+    }
+
+    /// Long after which a test counts as hung.
+    const WATCHDOG: Duration = Duration::from_secs(30);
+
+    /// A daemon that says when it is asked for its cards, and answers when it may.
+    #[derive(Clone)]
+    struct Slow {
+        uuid: &'static str,
+        asked: Sender<&'static str>,
+        may_answer: Arc<Mutex<Receiver<()>>>,
+    }
+
+    impl Groups for Slow {
+        fn create(&self, _: &Group) -> Result<PathBuf, GroupsError> {
+            Ok(self.uuid.into())
+        }
+        fn set(&self, _: &Group) -> Result<(), GroupsError> {
+            Ok(())
+        }
+        fn remove(&self, _: &str) -> Result<bool, GroupsError> {
+            Ok(false)
+        }
+        fn list(&self) -> Result<Vec<Listed>, GroupsError> {
+            Ok(Vec::new())
+        }
+        fn cards(&self) -> Result<Vec<NodeCard>, GroupsError> {
+            self.asked.send(self.uuid).unwrap();
+            match self.may_answer.lock().unwrap().recv() {
+                Ok(()) => Ok(vec![NodeCard { uuid: self.uuid.to_owned(), ..NodeCard::default() }]),
+                // Nobody will ever let it answer.
+                Err(_) => Err(GroupsError::NoDaemon { directory: self.uuid.to_owned(), why: "it is down".to_owned() }),
+            }
+        }
+    }
+
+    /// A node of two such daemons, who are asked, and what lets each of them answer.
+    fn two_daemons() -> (Node<Slow>, Receiver<&'static str>, [Sender<()>; 2]) {
+        let (asked, questions) = channel();
+        let daemon = |uuid| {
+            let (answer, may_answer) = channel();
+            (Slow { uuid, asked: asked.clone(), may_answer: Arc::new(Mutex::new(may_answer)) }, answer)
+        };
+        let [(first, one), (second, other)] = ["GPU-a", "GPU-b"].map(daemon);
+        (Node(vec![first, second]), questions, [one, other])
+    }
+
+    #[test]
+    fn several_daemons_are_asked_side_by_side() {
+        let (node, questions, [one, other]) = two_daemons();
+        let asker = std::thread::spawn(move || (node.every_card(), node.cards()));
+        let both_asked = || [(); 2].map(|()| questions.recv_timeout(WATCHDOG).expect("asked although the other has not answered"));
+        both_asked();
+        other.send(()).unwrap();
+        one.send(()).unwrap();
+        both_asked();
+        other.send(()).unwrap();
+        drop(one);
+        let (every, some) = asker.join().unwrap();
+        let names = |cards: &[NodeCard]| cards.iter().map(|card| (card.ordinal, card.uuid.clone())).collect::<Vec<_>>();
+        assert_eq!(names(&every.unwrap()), [(0, "GPU-a".to_owned()), (1, "GPU-b".to_owned())], "in the order of the daemons");
+        assert_eq!(names(&some.unwrap()), [(0, "GPU-b".to_owned())]);
+    }
+
+    #[test]
+    fn who_is_missing_is_named_and_the_others_have_their_cards() {
+        let (node, _questions, [one, other]) = two_daemons();
+        other.send(()).unwrap();
+        drop(one);
+        let missing = node.every_card().unwrap_err();
+        assert!(missing.to_string().contains("GPU-a: it is down"), "{missing}");
+        assert_eq!(missing.cards.iter().map(|card| card.uuid.as_str()).collect::<Vec<_>>(), ["GPU-b"]);
+    }
+
+    #[test]
+    fn a_group_is_made_while_the_daemon_of_another_card_does_not_answer() {
+        let (node, _questions, [_one, other]) = two_daemons();
+        other.send(()).unwrap();
+        let (made, result) = channel();
+        let group = Group { devices: vec!["GPU-b".into()], ..Group::default() };
+        std::thread::spawn(move || made.send(node.create(&group)));
+        assert_eq!(result.recv_timeout(WATCHDOG).expect("it does not wait for the other"), Ok("GPU-b".into()));
     }
 }
