@@ -288,15 +288,21 @@ def measured(service, what, count, name, seconds=None, **variables):
         record(name, service.mode, found)
 
 
+def one_and_eight(service, what):
+    """One worker, which through MPS is no news, and eight beside each other, which need a service."""
+    if service.mode != "mps":
+        measured(service, what, 1, f"{what}, 1 worker")
+    if service.mode != "native":
+        measured(service, what, EIGHT, f"{what}, 8 workers")
+
+
 # ---- the parts: each is called for one mode, with the number of the round
 
 
 def resnet(mode, turn):
     with Service(mode) as service:
-        if mode != "mps":
-            measured(service, "resnet", 1, "resnet, 1 worker")
+        one_and_eight(service, "resnet")
         if mode != "native":
-            measured(service, "resnet", EIGHT, "resnet, 8 workers")
             measured(service, "resnet", EIGHT, "resnet, 8 workers of 12 %", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="12")
             if turn == 0:
                 measured(service, "graph", EIGHT, "resnet in a graph, 8 workers")
@@ -306,10 +312,7 @@ def resnet(mode, turn):
 
 def gpt2(mode, _):
     with Service(mode) as service:
-        if mode != "mps":
-            measured(service, "gpt2", 1, "gpt2, 1 worker")
-        if mode != "native":
-            measured(service, "gpt2", EIGHT, "gpt2, 8 workers")
+        one_and_eight(service, "gpt2")
 
 
 def ready(mode, _):

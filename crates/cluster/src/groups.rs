@@ -319,8 +319,8 @@ impl Groups for Daemon {
     }
 }
 
-/// The daemons of a node, each with cards of its own: a daemon has one real card at most. A group
-/// lives in the daemon that has its cards.
+/// The daemons of a node: one for all cards, or several, each with cards of its own. A group lives
+/// in the daemon that has its cards.
 #[derive(Debug, Clone)]
 pub struct Node<D = Daemon>(Vec<D>);
 

@@ -61,7 +61,8 @@ impl AccessTrace {
 /// Invariant: it is used only between [`WorkerMemory::begin_slice`] and the end of that slice, and
 /// the scheduler knows of the slice. A range found in the client's table therefore stays mapped
 /// until the slice ends: ranges are checked against the mappings when they are allowed, and
-/// revoking one returns only after all slices that began before have ended.
+/// revoking one returns only after all slices that began before have ended. So does the granule
+/// around it, which is mapped whole as long as a range lies in it.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerMemory {
     client: Option<Arc<ClientMemory>>,
@@ -281,7 +282,7 @@ impl WorkerMemory {
     }
 }
 
-// SAFETY: addresses lie in a range of the client's table, or in the granule of one, which stays
+// SAFETY: addresses lie in a range of the client's table, or in the granule of one. Both stay
 // mapped until the slice ends (`WorkerMemory`'s invariant). The shifts of ranges are multiples of
 // 16, checked when a range is allowed, so alignment carries over. No reference to mapped bytes is
 // ever made.
