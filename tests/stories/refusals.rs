@@ -52,6 +52,30 @@ fn no_daemon() {
     assert_eq!((output.status.code(), text(&output).as_str()), (Some(1), "Cannot find MPS control daemon process\n"));
 }
 
+/// What asks the daemon says where it has looked, and what to do.
+#[test]
+fn commands_without_a_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in [&["status"][..], &["status", "--json"], &["move", "1"], &["set-share", "1", "50"], &["group", "list"], &["upgrade"]] {
+        let output = Command::new(cumux()).args(words).env("CUDA_MPS_PIPE_DIRECTORY", folder.path()).output().unwrap();
+        let said = text(&output);
+        assert!(output.status.code() == Some(1) && said.contains(&*folder.path().to_string_lossy()) && said.contains("cumux control -d"), "{words:?}: {said}");
+    }
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let output = Command::new(cumux()).arg("faults").env("CUDA_MPS_PIPE_DIRECTORY", &file).output().unwrap();
+    assert!(output.status.code() == Some(1) && text(&output).contains("is not a directory; set CUDA_MPS_PIPE_DIRECTORY"), "{}", text(&output));
+}
+
+#[test]
+fn a_client_that_is_no_process_number() {
+    for words in [&["move", "abc"][..], &["move", "0"], &["move", "99999999999"], &["set-share", "vector_add", "50"]] {
+        let output = Command::new(cumux()).args(words).output().unwrap();
+        let said = text(&output);
+        assert!(output.status.code() == Some(2) && said.contains("not a process number; `cumux status` lists"), "{words:?}: {said}");
+    }
+}
+
 #[test]
 fn a_pipe_directory_that_cannot_be_used() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use crate::group::GroupCommand;
 use crate::lab::LabArguments;
 use crate::plan::PlanArguments;
 use crate::record::RecordArguments;
-use crate::{device, top};
+use crate::{device, order, top};
 use anyhow::bail;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
@@ -41,6 +41,7 @@ pub enum Command {
     },
     /// Shows servers and clients
     Status {
+        /// As JSON, for programs
         #[arg(long)]
         json: bool,
     },
@@ -61,9 +62,11 @@ pub enum Command {
     /// runs on the new part
     SetShare {
         /// Its process number, as `cumux status` and `ps` show it
+        #[arg(value_parser = order::read_process)]
         client: u32,
         /// Above 0 and at most 100: 12.5, 50
         percent: String,
+        /// As JSON, for programs
         #[arg(long)]
         json: bool,
     },
@@ -77,6 +80,7 @@ pub enum Command {
     /// nor a fault with others, or back to the one that all others share
     Move {
         /// Its process number, as `cumux status` and `ps` show it
+        #[arg(value_parser = order::read_process)]
         client: u32,
         /// To an executor of its own (the default)
         #[arg(long)]
@@ -84,6 +88,7 @@ pub enum Command {
         /// Back to the shared executor
         #[arg(long, alias = "shared", conflicts_with = "own")]
         back: bool,
+        /// As JSON, for programs
         #[arg(long)]
         json: bool,
     },
@@ -93,11 +98,13 @@ pub enum Command {
         /// Another cumux than this one
         #[arg(long, value_name = "FILE")]
         program: Option<PathBuf>,
+        /// As JSON, for programs
         #[arg(long)]
         json: bool,
     },
     /// Shows whose kernels have faulted, where, and how that was found out
     Faults {
+        /// As JSON, for programs
         #[arg(long)]
         json: bool,
         /// Copies the core dump of this fault to FILE, for cuda-gdb
@@ -108,6 +115,7 @@ pub enum Command {
     },
     /// Tells why a program would not be served, and what to do
     Doctor {
+        /// As JSON, for programs
         #[arg(long)]
         json: bool,
         #[arg(long, help = format!("Judge the program's device code for this device: {}", device::names()))]
@@ -119,6 +127,7 @@ pub enum Command {
     /// Runs ordinary CUDA programs together, lets two of them fail, and shows that the others
     /// finish
     Demo {
+        /// As JSON, for programs
         #[arg(long)]
         json: bool,
         #[arg(long, help = format!("One of {}; several software GPUs with commas between them", device::names()))]

@@ -7,7 +7,7 @@
 use crate::say;
 use anyhow::{Context as _, bail};
 use comfy_table::{Table, presets};
-use cumux_control::directory::pipe_directory;
+use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
 use cumux_link::{Folder, FolderError, escape_foreign};
 use cumux_wire::message::FaultRecord;
 use jiff::Timestamp;
@@ -79,6 +79,8 @@ fn folders(pipe: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let folder = match Folder::open(pipe) {
         Ok(folder) => folder,
         Err(error) if error.is_missing() => return Ok(Vec::new()),
+        Err(error @ FolderError::NoDirectory { .. }) => bail!("{error}; set {PIPE_VARIABLE} to the directory of a daemon"),
+        Err(error) if error.remedy().is_empty() => bail!("{error}"),
         Err(error) => bail!("{error}: {}", error.remedy()),
     };
     let users = folder.names(MOST_FILES)?.into_iter().filter(|name| name.to_str().is_some_and(|name| name.starts_with("user-")));

@@ -1,22 +1,20 @@
 //! `cumux status`: servers and clients, as a table or as JSON.
 
-use crate::say;
+use crate::{order, say};
 use comfy_table::{CellAlignment, Table, presets};
 use cumux_control::directory::pipe_directory;
 use cumux_control::report::place;
-use cumux_control::{Frontend, PipeDirectory};
 use cumux_wire::message::{ClientStatus, ServerStatus};
 use std::path::Path;
 
 /// Prints the status and returns the exit status: 0 if a daemon answered.
 pub fn main(json: bool) -> anyhow::Result<u8> {
-    let pipe = pipe_directory();
-    let mut daemon = Frontend::connect(&PipeDirectory::at(&pipe))?;
+    let mut daemon = order::connect()?;
     if json {
         say::text(&daemon.ask("status --json")?.0)?;
         return Ok(0);
     }
-    say::text(&page(&pipe, &daemon.servers()?))?;
+    say::text(&page(&pipe_directory(), &daemon.servers()?))?;
     Ok(0)
 }
 
