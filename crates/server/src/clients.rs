@@ -285,9 +285,9 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// An executor shows a client its error before it reports it, and may have ended in between: its
-    /// last client has gone because of that error. Then the error is in the page alone. What a
-    /// client writes there itself is told of nobody else.
+    /// An executor shows a client its error before it reports it. It may have ended in between,
+    /// because its last client has gone with that error. Then the error is in the page alone. A
+    /// client that writes there itself accuses nobody else.
     fn find_unreported_fault(&mut self, id: u32) {
         let Some(session) = self.clients.sessions.get_mut(&id).filter(|session| session.status.error == 0) else { return };
         let Some((result, text)) = session.files.as_ref().and_then(Files::fault) else { return };
