@@ -39,6 +39,11 @@ pub(crate) fn is_capturing(stream: &Stream) -> bool {
     lock(&stream.capture).is_some()
 }
 
+/// A capture whose streams are gone can never end.
+fn has_streams(capture: &Capture) -> bool {
+    lock(&capture.streams).iter().any(|stream| stream.strong_count() > 0)
+}
+
 /// The NULL stream cannot be used while a stream that it is joined with captures: that would be an
 /// edge nobody asked for.
 fn check_null_stream(stream: &Stream) -> Try {
@@ -82,8 +87,7 @@ pub(crate) fn refuse_unsafe_call() -> Try {
     if captures.is_empty() {
         return Ok(());
     }
-    // A capture whose streams are gone can never end.
-    captures.retain(|capture| lock(&capture.streams).iter().any(|stream| stream.strong_count() > 0));
+    captures.retain(|capture| has_streams(capture));
     let thread = Mode(MODE.get());
     if thread == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
         return Ok(());
@@ -350,10 +354,20 @@ fn status(point: Option<&CapturePoint>) -> Status {
     }
 }
 
+/// A question about the NULL stream changes nothing and adds no edge. It spoils no capture, and has
+/// no answer while any stream captures that is joined with the NULL stream, even a relaxed one.
+fn check_question(stream: &Stream) -> Try {
+    let joined = |capture: &Arc<Capture>| capture.context == stream.context && capture.joined && has_streams(capture);
+    if stream.role == Role::Legacy && lock(&CAPTURES).iter().any(joined) {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
+    Ok(())
+}
+
 pub unsafe fn cuStreamIsCapturing(stream: CUstream, out: *mut Status) -> Try {
     let session = process::find_connection()?;
     let stream = context::stream(session, stream)?;
-    check_null_stream(&stream)?;
+    check_question(&stream)?;
     put!(out, status(lock(&stream.capture).as_ref()));
     Ok(())
 }
@@ -375,7 +389,7 @@ fn info(
 ) -> Try {
     let session = process::find_connection()?;
     let stream = context::stream(session, stream)?;
-    check_null_stream(&stream)?;
+    check_question(&stream)?;
     let point = lock(&stream.capture);
     put!(state, status(point.as_ref()));
     let Some(point) = point.as_ref().filter(|point| !point.capture.is_invalid()) else { return Ok(()) };

@@ -271,6 +271,18 @@ fn mistakes_in_capture_are_told_apart_and_leave_the_streams_usable() {
         begin(first);
         assert_eq!(set::cuMemsetD8Async(target, 0, 64, null_mut()), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
         assert!(end_capture(first).is_err());
+        // A question to the NULL stream has no answer then, and spoils nothing.
+        for mode in [GLOBAL, RELAXED] {
+            let mut state = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+            capture::cuStreamBeginCapture_v2(first, mode).unwrap();
+            assert_eq!(capture::cuStreamIsCapturing(null_mut(), &raw mut state), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+            let information = capture::cuStreamGetCaptureInfo(null_mut(), &raw mut state, null_mut());
+            assert_eq!(information, Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+            capture::cuStreamIsCapturing(second, &raw mut state).unwrap();
+            assert_eq!(state, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE);
+            assert!(end_capture(first).is_ok());
+            capture::cuStreamIsCapturing(null_mut(), &raw mut state).unwrap();
+        }
         // Work outside cannot become a part of it.
         let number = new_gate();
         launch_gate(gate, number, second);
