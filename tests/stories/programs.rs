@@ -236,6 +236,23 @@ fn relocatable_device_code_is_linked_when_the_program_starts() {
 }
 
 #[test]
+fn a_kernel_knows_which_of_the_program_s_devices_it_runs_on() {
+    let of_two = "its own multiprocessors, cudaErrorNotSupported, cudaErrorInvalidDevice";
+    let of_one = "its own multiprocessors, cudaErrorInvalidDevice, cudaErrorInvalidDevice";
+    for (visible, expected) in [
+        ("0,1", format!("NVIDIA H200 0 of 2, {of_two}\nNVIDIA L4 1 of 2, {of_two}\n")),
+        ("1,0", format!("NVIDIA L4 0 of 2, {of_two}\nNVIDIA H200 1 of 2, {of_two}\n")),
+        ("1", format!("NVIDIA L4 0 of 1, {of_one}\n")),
+    ] {
+        let mut command = Command::new(cumux());
+        command.args(["run", "--device", "sim:h200,sim:l4", "--"]).arg(test_program("own_device")).stdin(Stdio::null());
+        command.env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/cumux").env("CUDA_VISIBLE_DEVICES", visible).env_remove("CUMUX_DEVICE");
+        let output = command.output().unwrap();
+        assert_eq!(out(&output), expected, "{output:?}");
+    }
+}
+
+#[test]
 fn relocatable_device_code_without_ptx_says_how_to_build_it() {
     let output = run(&test_program("relocatable_machine"), &[]).output().unwrap();
     assert_eq!(out(&output), "launch: cudaErrorNoKernelImageForDevice\n");

@@ -139,7 +139,9 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
     }
     cumux_link::logfile::limit(std::env::var(cumux_link::logfile::VARIABLE).ok().as_deref())?;
     let devices: Vec<String> = device::list_for_control(arguments.device.as_deref())?.iter().map(ToString::to_string).collect();
-    let devices = visible_devices(devices, std::env::var(VISIBLE_VARIABLE).ok().as_deref())?;
+    // The environment of a private daemon is its program's, which applies the variable itself.
+    let chosen = if arguments.private { None } else { std::env::var(VISIBLE_VARIABLE).ok() };
+    let devices = visible_devices(devices, chosen.as_deref())?;
     let mut settings = Settings::from_environment(|name| std::env::var(name).ok());
     settings.isolation = arguments.isolation.unwrap_or(settings.isolation);
     let options = Options {

@@ -21,6 +21,10 @@ pub struct ClientSpec {
     /// The SMs of this client, which is open, in place of a count: clients of one group run on the
     /// same SMs.
     pub beside: Option<ClientId>,
+    /// The device's number among those that the client sees. Kernels may ask for it.
+    pub ordinal: u32,
+    /// How many devices the client sees; 0 counts as 1.
+    pub visible: u32,
 }
 
 /// What a device has counted for a client since the device was opened.

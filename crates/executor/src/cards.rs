@@ -183,10 +183,11 @@ impl Cards {
     pub fn open_client(&self, client: ClientId, config: &SessionConfig, marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
         let group = config.group.as_ref().filter(|membership| membership.one_part).map(|membership| membership.group.as_str());
         let mut opened: Vec<&Arc<dyn Device>> = Vec::new();
+        let visible = config.parts.len() as u32;
         for (ordinal, part) in config.parts.iter().enumerate() {
             let sms = config.sms.get(ordinal).cloned().unwrap_or_default();
             let beside = group.and_then(|group| self.member_beside(client, group, part.device, part.multiprocessors));
-            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority: config.priority, sms, beside };
+            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority: config.priority, sms, beside, ordinal: ordinal as u32, visible };
             let done = self.card(part.device).and_then(|device| {
                 let marks = Some(marks).filter(|_| ordinal == 0 && device.capabilities().resumes_kernels);
                 device.open_client(client, &spec, marks).map(|()| opened.push(device))

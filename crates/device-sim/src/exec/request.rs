@@ -102,8 +102,17 @@ pub enum Request {
         /// In which order.
         stream: u64,
     },
-    /// Answers an attribute of the card.
-    Attribute(i32),
+    /// Answers which of the client's devices this is, by the client's own numbers.
+    OwnDevice,
+    /// Answers how many devices the client sees.
+    DeviceCount,
+    /// Answers an attribute of a card.
+    Attribute {
+        /// Which one: a `cudaDeviceAttr`.
+        attribute: i32,
+        /// Of which of the client's devices.
+        device: u32,
+    },
     /// Answers a limit (`cudaLimit`).
     Limit(u32),
     /// Answers what is known of a kernel, as [`FunctionNumbers`] has it.

@@ -179,12 +179,11 @@ impl<M: GlobalMemory, S: Services> Caller<'_, '_, M, S> {
             RuntimeCall::Memcpy | RuntimeCall::Memcpy2D => self.copy(call, kind)?,
             RuntimeCall::Memset | RuntimeCall::Memset2D => self.set(call, kind)?,
             RuntimeCall::DeviceGetAttribute => {
-                // A kernel knows no other card than its own, and its own by no other number.
-                match (self.narrow(call, 1)?.cast_signed(), self.narrow(call, 2)?) {
-                    (attribute, 0) => self.ask_into(call, 4, Request::Attribute(attribute))?,
-                    _ => Err(errors::INVALID_DEVICE),
-                }
+                let (attribute, device) = (self.narrow(call, 1)?.cast_signed(), self.narrow(call, 2)?);
+                self.ask_into(call, 4, Request::Attribute { attribute, device })?
             }
+            RuntimeCall::GetDevice => self.ask_into(call, 4, Request::OwnDevice)?,
+            RuntimeCall::GetDeviceCount => self.ask_into(call, 4, Request::DeviceCount)?,
             RuntimeCall::DeviceGetLimit => {
                 let limit = self.narrow(call, 1)?;
                 self.ask_into(call, 8, Request::Limit(limit))?

@@ -136,13 +136,15 @@ pub(super) fn runtime_call(name: &str) -> Option<RuntimeCall> {
         "Memcpy2DAsync" => C::Memcpy2D,
         "MemsetAsync" => C::Memset,
         "Memset2DAsync" => C::Memset2D,
+        "GetDevice" => C::GetDevice,
+        "GetDeviceCount" => C::GetDeviceCount,
         "DeviceGetAttribute" => C::DeviceGetAttribute,
         "DeviceGetLimit" => C::DeviceGetLimit,
         "FuncGetAttributes" => C::FuncGetAttributes,
         "RuntimeGetVersion" => C::RuntimeGetVersion,
         "OccupancyMaxActiveBlocksPerMultiprocessor" | "OccupancyMaxActiveBlocksPerMultiprocessorWithFlags" => C::Occupancy,
         // Questions alone: who does not look at their result misses no work.
-        "GetDevice" | "GetDeviceCount" | "DeviceGetCacheConfig" | "DeviceGetSharedMemConfig" => C::NotSupported,
+        "DeviceGetCacheConfig" | "DeviceGetSharedMemConfig" => C::NotSupported,
         _ => return None,
     })
 }

@@ -399,6 +399,8 @@ pub enum RuntimeCall {
     Memcpy2D,
     Memset,
     Memset2D,
+    GetDevice,
+    GetDeviceCount,
     DeviceGetAttribute,
     DeviceGetLimit,
     FuncGetAttributes,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use cumux_device::{ClientId, DeviceError, Fault, ModuleId, StreamId};
+use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, ModuleId, StreamId};
 
 use super::family::Line;
 use super::kernel::RunningKernel;
@@ -143,6 +143,9 @@ pub(crate) struct CardClient {
     pub(crate) modules: HashMap<ModuleId, LoadedModule>,
     pub(super) partitions: ClientPartitions,
     pub(super) priority: ClientPriority,
+    /// The card's number among those that the client sees, and how many these are.
+    pub(super) ordinal: u32,
+    pub(super) visible: u32,
     /// `cudaLimitStackSize`.
     pub(crate) stack_bytes: u32,
     /// Set once the client's work is over.
@@ -181,13 +184,15 @@ pub(crate) struct CardClient {
 }
 
 impl CardClient {
-    pub(super) fn new(partitions: ClientPartitions, priority: u32, log: Option<Arc<ProgressLog>>) -> Self {
+    pub(super) fn new(partitions: ClientPartitions, spec: &ClientSpec, log: Option<Arc<ProgressLog>>) -> Self {
         CardClient {
             memory: Arc::default(),
             log,
             modules: HashMap::new(),
             partitions,
-            priority: ClientPriority::of_number(priority),
+            priority: ClientPriority::of_number(spec.priority),
+            ordinal: spec.ordinal,
+            visible: spec.visible.max(1),
             stack_bytes: DEFAULT_STACK_BYTES,
             end: None,
             has_left: false,

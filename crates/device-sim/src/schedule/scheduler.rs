@@ -134,7 +134,7 @@ impl Scheduler {
         } else {
             ClientPartitions::with_sms(&self.limits, &mut self.sm_allocator, sms)
         };
-        self.clients.insert(id, CardClient::new(partitions, spec.priority, log));
+        self.clients.insert(id, CardClient::new(partitions, spec, log));
     }
 
     /// Whether a worker or an unreported submission still needs the client.

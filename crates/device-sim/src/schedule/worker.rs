@@ -378,7 +378,9 @@ impl Services for SliceServices<'_> {
     }
 
     fn ask(&mut self, block: u64, request: Request) -> Result<Answer, u32> {
-        if let Request::Attribute(attribute) = request {
+        if let Request::Attribute { attribute, device } = request
+            && self.ask(block, Request::OwnDevice)? == Answer::Number(device.into())
+        {
             let known = self.card.facts.attributes.get(CUdevice_attribute(attribute.cast_unsigned()));
             return known.map(|value| Answer::Number(u64::from(value.cast_unsigned()))).ok_or(errors::INVALID_VALUE);
         }

@@ -141,7 +141,11 @@ impl Scheduler {
                 let address = memory.launches.lock().text(if name { short } else { long }, &memory.table);
                 Ok(Answer::Number(address))
             }
-            Request::Attribute(_) => Err(errors::INVALID_VALUE.into()),
+            Request::OwnDevice => Ok(Answer::Number(client.ordinal.into())),
+            Request::DeviceCount => Ok(Answer::Number(client.visible.into())),
+            // The card's own attributes are known before it comes here.
+            Request::Attribute { device, .. } if device >= client.visible => Err(errors::INVALID_DEVICE.into()),
+            Request::Attribute { .. } => Err(errors::NOT_SUPPORTED.into()),
         }
     }
 
