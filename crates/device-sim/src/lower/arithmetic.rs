@@ -7,7 +7,7 @@ use crate::program::code::{Op, PredicateHow, PredicateOp};
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::NO_SLOT;
 use crate::simd::ops::{bits, integer, video};
-use cumux_ptx::ast::{Instruction, Opcode as O, Operand, ScalarType as T, Word};
+use cumux_ptx::ast::{BoolOp, Instruction, Opcode as O, Operand, ScalarType as T, Word};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
@@ -309,11 +309,28 @@ fn lower_funnel(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 /// `lop3.b32 d, a, b, c, table`; with `.and` or `.or` also a predicate `d|p` and a source predicate
 /// `q`.
 fn lower_lop3(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    let [d, a, b, c, Operand::Imm(table)] = i.operands.as_slice() else { return Err(Trouble::Refused) };
+    let [target, a, b, c, Operand::Imm(table), q @ ..] = i.operands.as_slice() else { return Err(Trouble::Refused) };
     let table = table.bits(T::U32) as u16 & 0xff;
     let (a, b, c) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?, lowerer.lower_source32(c, T::B32)?);
+    let (d, p, q) = match (target, q) {
+        (Operand::Pair(pair), [q]) => (&pair.0, lowerer.lower_predicate_target(&pair.1)?, lowerer.lower_plain_predicate(q)?),
+        (_, []) => (target, NO_SLOT, NO_SLOT),
+        _ => return Err(Trouble::Refused),
+    };
     let d = lowerer.lower_target32(d)?;
     lowerer.emit_alu(Alu { d, a, b, c, x: table, ..Alu::new(bits::lop3(table)) });
+    if p == NO_SLOT {
+        return Ok(());
+    }
+    let how = match i.bool_op() {
+        Some(BoolOp::And) => PredicateHow::And,
+        Some(BoolOp::Or) => PredicateHow::Or,
+        _ => return Err(Trouble::Refused),
+    };
+    // A lane that is not to write has nothing to compare: its result stays as it is.
+    let (zero, is_set) = (lowerer.intern_constant32(0), lowerer.new_temporary_p());
+    lowerer.emit_always(Op::Alu(Alu { d: is_set, a: d, b: zero, ..Alu::new(alu::test2::<integer::Ne<u32>>()) }));
+    lowerer.emit(Op::Predicate(PredicateOp { how, d: p, a: is_set, b: q }));
     Ok(())
 }
 
