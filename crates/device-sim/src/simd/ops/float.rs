@@ -249,18 +249,23 @@ fn log2_64(x: f64) -> f64 {
     let exponent = exponent + i32::from(high);
     let s = (m - 1.0) / (m + 1.0);
     let q = s * s;
-    let series = 1.0 + q * (1.0 / 3.0 + q * (1.0 / 5.0 + q * (1.0 / 7.0 + q * (1.0 / 9.0 + q * (1.0 / 11.0 + q / 13.0)))));
+    let series = 1.0 + q * (1.0 / 3.0 + q * (1.0 / 5.0 + q * (1.0 / 7.0 + q * (1.0 / 9.0 + q * (1.0 / 11.0 + q * (1.0 / 13.0))))));
     f64::from(exponent) + s * series * (2.0 * std::f64::consts::LOG2_E)
 }
+
+/// Added to a double below 2^51, this leaves its nearest integer in the lowest bits of the sum.
+/// Vector instructions convert doubles to integers in no other way.
+const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
 
 /// 2^x for |x| below 1,000, with a relative error of about 1e-10.
 #[inline(always)]
 fn exp2_64(x: f64) -> f64 {
-    let n = x.round_ties_even();
-    let t = (x - n) * std::f64::consts::LN_2;
-    let series =
-        1.0 + t * (1.0 + t * (1.0 / 2.0 + t * (1.0 / 6.0 + t * (1.0 / 24.0 + t * (1.0 / 120.0 + t * (1.0 / 720.0 + t * (1.0 / 5040.0 + t / 40320.0)))))));
-    f64::from_bits(((n as i32 + 1023) as u64) << 52) * series
+    let sum = x + TO_INTEGER;
+    let t = (x - (sum - TO_INTEGER)) * std::f64::consts::LN_2;
+    let series = 1.0
+        + t * (1.0 + t * (1.0 / 2.0 + t * (1.0 / 6.0 + t * (1.0 / 24.0 + t * (1.0 / 120.0 + t * (1.0 / 720.0 + t * (1.0 / 5040.0 + t * (1.0 / 40320.0))))))));
+    // The integer goes to the place of the exponent, and the sum's other bits beyond the highest.
+    f64::from_bits((sum.to_bits() << 52).wrapping_add(1023 << 52)) * series
 }
 
 /// Two to the power of a single, with overflow and underflow.
@@ -285,17 +290,21 @@ fn log2_32(x: f32) -> f32 {
     }
 }
 
+/// The greatest number of quarters of a circle that [`sine`] counts.
+const FARTHEST: f64 = (1_u64 << 50) as f64;
+
 /// Sine, or cosine if `COS`, by reduction to an eighth of a circle in double precision.
 #[inline(always)]
 fn sine<const COS: bool>(x: f32) -> f32 {
     let x = f64::from(x);
-    let quarter = (x * std::f64::consts::FRAC_2_PI).round_ties_even();
+    // Beyond 2^50 a double says little about the angle, and nothing about a single's.
+    let sum = (x * std::f64::consts::FRAC_2_PI).clamp(-FARTHEST, FARTHEST) + TO_INTEGER;
+    let quarter = sum - TO_INTEGER;
     let r = x - quarter * 1.570_796_326_734_125_6 - quarter * 6.077_100_506_506_192e-11;
     let q = r * r;
-    let sin = r * (1.0 + q * (-1.0 / 6.0 + q * (1.0 / 120.0 + q * (-1.0 / 5040.0 + q * (1.0 / 362_880.0 - q / 39_916_800.0)))));
-    let cos = 1.0 + q * (-0.5 + q * (1.0 / 24.0 + q * (-1.0 / 720.0 + q * (1.0 / 40320.0 - q / 3_628_800.0))));
-    // Beyond 2^62, a double says nothing about the angle; of infinity this is the greatest number.
-    let n = (quarter as i64).wrapping_add(i64::from(COS));
+    let sin = r * (1.0 + q * (-1.0 / 6.0 + q * (1.0 / 120.0 + q * (-1.0 / 5040.0 + q * (1.0 / 362_880.0 - q * (1.0 / 39_916_800.0))))));
+    let cos = 1.0 + q * (-0.5 + q * (1.0 / 24.0 + q * (-1.0 / 720.0 + q * (1.0 / 40320.0 - q * (1.0 / 3_628_800.0)))));
+    let n = sum.to_bits().wrapping_add(u64::from(COS));
     let value = if n & 1 != 0 { cos } else { sin };
     let value = if n & 2 != 0 { -value } else { value };
     if x.is_finite() { (if value.abs() > 1.0 { value.signum() } else { value }) as f32 } else { f32::from_bits(NAN32) }
