@@ -77,6 +77,8 @@ pub unsafe fn cuIpcGetEventHandle(out: *mut CUipcEventHandle, event: CUevent) ->
         return Err(error::INVALID_VALUE);
     }
     let Some(Cell::Own(address)) = event.shared else {
+        // Warp takes a handle of zeros for the error, whose number it does not read.
+        put!(out, CUipcEventHandle { reserved: [0; HANDLE_BYTES] });
         return Err(because(error::INVALID_HANDLE, "only an event made with CU_EVENT_INTERPROCESS in this program has such a handle"));
     };
     let token = loan::lend(session, address, Kind::Event)?;

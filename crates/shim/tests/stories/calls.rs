@@ -3,11 +3,12 @@
 
 use super::fake;
 use crate::ffi::error;
-use crate::{context, copy, device, event, host, launch, library, link, memory, module, pointer, set, stream};
+use crate::{context, copy, device, event, host, ipc, launch, library, link, memory, module, pointer, set, stream};
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use cumux_abi::{
-    CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUcontext, CUevent, CUfunction, CUlibrary, CUmemorytype, CUmodule, CUpointer_attribute, CUresult, CUstream,
+    CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUcontext, CUevent, CUfunction, CUipcEventHandle, CUlibrary, CUmemorytype, CUmodule, CUpointer_attribute, CUresult,
+    CUstream,
 };
 use cumux_wire::record::Op;
 
@@ -207,6 +208,9 @@ fn times_come_from_cells_and_mistakes_are_told_apart() {
         event::cuEventSynchronize(stop).unwrap();
         event::cuEventElapsedTime_v2(&raw mut ms, start, stop).unwrap();
         assert!(ms >= 0.0);
+        let mut handle = CUipcEventHandle { reserved: [7; 64] };
+        assert_eq!(ipc::cuIpcGetEventHandle(&raw mut handle, stop), Err(error::INVALID_HANDLE));
+        assert_eq!(handle.reserved, [0; 64], "no handle is left that looks like one");
         event::cuEventDestroy_v2(start).unwrap();
         assert_eq!(event::cuEventQuery(start), Err(error::INVALID_HANDLE));
         assert_eq!(event::cuEventCreate(&raw mut start, 4), Err(error::INVALID_VALUE), "interprocess needs no timing");
