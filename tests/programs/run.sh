@@ -97,7 +97,7 @@ Programs written for this alone, built by nvcc 13.0.88 and compared with the hos
 | C++ on the device: virtual and indirect calls, recursion, bit fields, unions, `__int128`, local arrays | 24 programs | `-O3`, `-O1`, `-G` |
 | shuffles, votes, matches, reductions, atomics, cooperative groups | 1 program | `-O3`, `-G` |
 | pipelines, barriers, `cuda::atomic`, clusters, copies in two and three dimensions, `printf` | 1 program | `-O2`, `-G` |
-| CUB: sort, scan, reduce, select, partition, histogram, segments (6 types, up to 50,000 elements) | 14 algorithms | `-O3` |
+| CUB: sort, scan, reduce, select, partition, histogram, segments (6 types, up to 50,000 elements) | 15 algorithms | `-O3` |
 
 `lop3` with a predicate was refused before, and is executed now.
 
