@@ -14,7 +14,6 @@ use crate::private::PrivateDaemon;
 use crate::{library, run, say};
 use anyhow::{Context as _, bail};
 use clap::Args;
-use cumux_control::directory::PIPE_VARIABLE;
 use cumux_planner::observe::{Circumstances, Observed};
 use cumux_planner::profile::{self, Profile};
 use cumux_wire::recording::VARIABLE;
@@ -124,7 +123,8 @@ pub fn observe(devices: &[DeviceName], command: &[OsString], output: Output) -> 
     let listening = Listening::begin()?;
     let daemon = PrivateDaemon::start_with(devices, &[(VARIABLE, listening.path().as_os_str())])?;
     let mut child = run::prepare(command, &library, devices)?;
-    child.env(PIPE_VARIABLE, daemon.pipe()).env(VARIABLE, listening.path());
+    run::lead_to(&mut child, &daemon, devices);
+    child.env(VARIABLE, listening.path());
     if output == Output::Discarded {
         child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     }

@@ -10,6 +10,7 @@ use crate::say;
 use anyhow::Context as _;
 use cumux_control::PipeDirectory;
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
+use cumux_control::settings::VISIBLE_VARIABLE;
 use cumux_link::{Connection, LinkError, Process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -31,7 +32,7 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     let (daemon, devices) = private_daemon(device)?;
     let mut child = prepare(command, &library, &devices)?;
     if let Some(daemon) = &daemon {
-        child.env(PIPE_VARIABLE, daemon.pipe());
+        lead_to(&mut child, daemon, &devices);
     }
     let status = forward(&mut child).map_err(|cause| cannot_run(command, cause))?.1;
     drop(daemon);
@@ -51,6 +52,20 @@ pub fn prepare(command: &[OsString], library: &Path, devices: &[DeviceName]) -> 
         child.env(VERBOSE, "1");
     }
     Ok(child)
+}
+
+/// Has a program use this private daemon of these devices.
+pub fn lead_to(child: &mut Command, daemon: &PrivateDaemon, devices: &[DeviceName]) {
+    child.env(PIPE_VARIABLE, daemon.pipe());
+    if names_are_of_seen_cards(devices) {
+        child.env_remove(VISIBLE_VARIABLE);
+    }
+}
+
+/// True if these are real GPUs. The driver in the daemon's executors has chosen among all of them
+/// by `CUDA_VISIBLE_DEVICES` and numbered what is left, so the program must not choose once more.
+fn names_are_of_seen_cards(devices: &[DeviceName]) -> bool {
+    devices.iter().any(|device| matches!(device, DeviceName::Cuda(_)))
 }
 
 /// Why a program could not be started.
@@ -121,4 +136,15 @@ pub fn end_as(status: ExitStatus) -> anyhow::Result<u8> {
         return Ok(u8::try_from(128 + signal).unwrap_or(u8::MAX));
     }
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_chooses_among_software_gpus_and_the_driver_among_cards() {
+        assert!(names_are_of_seen_cards(&[DeviceName::Cuda(0), DeviceName::Cuda(1)]));
+        assert!(!names_are_of_seen_cards(&[DeviceName::parse("sim:h200").unwrap()]) && !names_are_of_seen_cards(&[]));
+    }
 }
