@@ -72,6 +72,15 @@ pub(super) enum BatchEnd {
     Chance,
 }
 
+/// Where a batch may be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// The length of the segment with which it begins: [`segment_length`] of its beginning.
+    pub segment: Option<usize>,
+    /// Why it ends where it does.
+    pub end: BatchEnd,
+}
+
 /// The length of the segment with which a batch begins, if it ends in the batch.
 ///
 /// Batches end where the engine happens to be, so the batches of a program that repeats itself do
@@ -157,13 +166,13 @@ impl Chains {
     pub(super) fn choose(
         &mut self,
         batch: &mut [PlannedKernel],
-        end: BatchEnd,
+        cut: Cut,
         stream: StreamId,
         mut is_reached: impl FnMut(SlotIndex, u64) -> bool,
     ) -> (Option<ChosenChain>, Option<ChainOrder>) {
         self.release_leaving(&mut is_reached);
         let whole = batch.len().min(LONGEST_CHAIN);
-        let segment = segment_length(&batch[..whole]);
+        let Cut { segment, end } = cut;
         let own = segment.unwrap_or(whole);
         let repeats = segment.is_some() || (end == BatchEnd::Work && own == batch.len());
         let general = general_length(own);

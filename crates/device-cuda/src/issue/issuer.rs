@@ -3,7 +3,7 @@
 
 use super::chain::Chain;
 use super::chain::{can_be_node, has_clusters};
-use super::chains::{BatchEnd, ChainOrder, Chains, ChosenChain, LONGEST_CHAIN, PendingChain, segment_length};
+use super::chains::{BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN, PendingChain, segment_length};
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
 use super::queue::QueueState;
@@ -397,15 +397,18 @@ impl Issuer {
         self.batch_ns = 0;
         let mut at = 0;
         let mut issued = Ok(());
+        let mut follows_segment = false;
         while at < batch.len() && issued.is_ok() {
-            // The rest of a segment may come while what was just submitted runs. Then the whole
-            // segment has a chain, and its beginning alone has none.
-            if at > 0 && end == BatchEnd::Chance && segment_length(&batch[at..]).is_none() && batch.len() - at < LONGEST_CHAIN {
+            let whole = (batch.len() - at).min(LONGEST_CHAIN);
+            let segment = segment_length(&batch[at..at + whole]);
+            // The rest of a segment may come while the one before, which was just submitted whole,
+            // runs. Then this one has a chain, too, and its beginning alone has none.
+            if follows_segment && end == BatchEnd::Chance && segment.is_none() && whole < LONGEST_CHAIN {
                 self.return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
                 break;
             }
-            match self.issue_batch_head(streams, bound, &mut batch[at..], &tokens[at..], end) {
-                Ok(count) => at += count,
+            match self.issue_batch_head(streams, bound, &mut batch[at..], &tokens[at..], Cut { segment, end }) {
+                Ok(count) => (at, follows_segment) = (at + count, segment == Some(count)),
                 Err(error) => issued = Err(error),
             }
         }
@@ -429,12 +432,12 @@ impl Issuer {
 
     /// Submits the beginning of a batch, as one chain or as one kernel. Returns the number of
     /// kernels that were submitted.
-    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: &mut [PlannedKernel], tokens: &[u64], end: BatchEnd) -> Call<usize> {
+    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: &mut [PlannedKernel], tokens: &[u64], cut: Cut) -> Call<usize> {
         // The fence kernel at a chain's end needs an SM. If a long kernel occupies all SMs, a
         // client that waits for a single kernel would also wait for that one. A value write needs
         // no SM.
         let write_fence = batch.len() == 1 && streams.tracker.is_card_filled();
-        let chosen = if write_fence { None } else { self.choose_chain(&mut streams.tracker, bound.id, batch, end) };
+        let chosen = if write_fence { None } else { self.choose_chain(&mut streams.tracker, bound.id, batch, cut) };
         if let Some(chosen) = chosen {
             return self.issue_chain(streams, bound, &chosen, tokens);
         }
@@ -465,9 +468,11 @@ impl Issuer {
                 let flight = Flight { client, stream: bound.id, token: *token, fence: 0, expected_ns, work, reporting: Reporting::Due };
                 tracker.add_flight(bound.slot, flight, now);
             }
-            // One kernel alone was not coalesced with others.
+            // One kernel alone was not coalesced with others, and a set is no kernel of the
+            // client's.
             if chosen.length > 1 {
-                queue.stream.client.counts.coalesced.fetch_add(chosen.length as u64, Ordering::Relaxed);
+                let kernels = chain.kernels().iter().filter(|planned| !self.small_sets.made(planned)).count();
+                queue.stream.client.counts.coalesced.fetch_add(kernels as u64, Ordering::Relaxed);
             }
         }
         tracker.add_chain_fence(bound.slot, chain.word());
@@ -480,8 +485,8 @@ impl Issuer {
 
     /// Chooses a chain for the beginning of the batch. Keeps a request for another chain, and has
     /// chains destroyed that are no longer needed.
-    fn choose_chain(&mut self, tracker: &mut Tracker, stream: StreamId, batch: &mut [PlannedKernel], end: BatchEnd) -> Option<ChosenChain> {
-        let (chosen, order) = self.chains.choose(batch, end, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
+    fn choose_chain(&mut self, tracker: &mut Tracker, stream: StreamId, batch: &mut [PlannedKernel], cut: Cut) -> Option<ChosenChain> {
+        let (chosen, order) = self.chains.choose(batch, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();
         if order.is_some() {
             self.order = order;

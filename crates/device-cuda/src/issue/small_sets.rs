@@ -27,6 +27,12 @@ impl SmallSets {
         SmallSets { code: own.module.kernels[own.set].code(), module: ClientModule::new(own.module.clone()), function: own.set }
     }
 
+    /// True if this is a set, which the client did not launch as a kernel.
+    #[inline]
+    pub(super) fn made(&self, planned: &PlannedKernel) -> bool {
+        planned.kernel().id == self.module.kernels[self.function].id
+    }
+
     /// The launch of the set kernel that does this; `None` if it cannot, or should not.
     pub(super) fn kernel_for(&self, set: &MemorySet) -> Option<PlannedKernel> {
         let code = self.code?;

@@ -282,10 +282,9 @@ impl WorkerMemory {
     }
 }
 
-// SAFETY: addresses lie in a range of the client's table, or in the granule of one. Both stay
-// mapped until the slice ends (`WorkerMemory`'s invariant). The shifts of ranges are multiples of
-// 16, checked when a range is allowed, so alignment carries over. No reference to mapped bytes is
-// ever made.
+// SAFETY: addresses lie in a range of the client's table or in its granule, mapped until the slice
+// ends (`WorkerMemory`'s invariant). Shifts of ranges are multiples of 16, which is checked, so
+// alignment carries over. No reference to mapped bytes is ever made.
 unsafe impl GlobalMemory for WorkerMemory {
     #[inline(always)]
     fn access(&mut self, address: u64, bytes: u64, access: Access) -> Result<*mut u8, MemoryFault> {
