@@ -11,6 +11,7 @@ use crate::open::{self, Terms};
 use crate::session::{Session, Sessions};
 use crate::shared::{IMAGE_KEY, Shared};
 use crate::sink::Reports;
+use crate::suspicion::Ended;
 use cumux_device::{Open, Sink};
 use cumux_keeper::client::Keeper;
 use cumux_link::Listener;
@@ -63,7 +64,7 @@ impl Bench {
     /// # Errors
     /// Why this client cannot be served.
     pub fn open(&self, config: SessionConfig, files: Vec<OwnedFd>, generation: u32) -> Result<(), String> {
-        let terms = Terms { generation, lived: Duration::from_secs(1), on_hold: false };
+        let terms = Terms { generation, ended: Ended::Unexplained { after: Duration::from_secs(1) }, on_hold: false };
         let files = Files::new(files, false).map_err(|error| error.to_string())?;
         open::open(&self.shared, &self.intake, config, files, &terms).map(drop).map_err(|error| error.to_string())
     }

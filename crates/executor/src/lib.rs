@@ -86,7 +86,7 @@ use crate::preload::Preloader;
 use crate::session::{Session, Sessions};
 use crate::shared::Shared;
 use crate::sink::{Leaving, Reports};
-use crate::suspicion::{Case, Ruling, Trials};
+use crate::suspicion::{Case, Ended, Ruling, Trials};
 use cumux_device::{Begun, Fault};
 use cumux_device::{Open, Sink};
 use cumux_environment::steps::{self, Step};
@@ -288,9 +288,9 @@ impl Executor {
                 ToExecutor::Detach { session, comes_later } => self.detach(session, comes_later),
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
                 ToExecutor::Sessions { request } => self.name_sessions(request),
-                ToExecutor::Activate { generation, lived_ms, stripe } => {
+                ToExecutor::Activate { generation, unexplained_after_ms, stripe } => {
                     self.shared.arena.lock().set_stripe(stripe);
-                    self.activate(generation, Duration::from_millis(lived_ms));
+                    self.activate(generation, unexplained_after_ms.map_or(Ended::Explained, |ms| Ended::Unexplained { after: Duration::from_millis(ms) }));
                 }
                 ToExecutor::Release { session, wait_ms, unless_still } => {
                     self.release(session, release::Terms { wait: Duration::from_millis(wait_ms), unless_still });
@@ -377,7 +377,8 @@ impl Executor {
             // It comes back.
             self.shared.free_addresses(id);
             // Nobody has died over it: what it had under way is begun again at once.
-            let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false };
+            // If an executor apart has ended with it, that counts.
+            let terms = Terms { generation: self.generation, ended: Ended::Unexplained { after: Duration::ZERO }, on_hold: false };
             open::open(&self.shared, &self.intake, config, files, &terms)?;
             steps::pass(Step::AttachDone);
             self.no_longer_expected(id);
@@ -469,13 +470,13 @@ impl Executor {
         self.shared.report(FromExecutor::Shared { request, session: id, error });
     }
 
-    fn activate(&mut self, generation: u32, lived: Duration) {
+    fn activate(&mut self, generation: u32, ended: Ended) {
         let begun = Instant::now();
         steps::pass(Step::TakeoverBegun);
         self.generation = generation;
         self.remembered.clear();
         self.preloader.end();
-        let terms = Terms { generation, lived, on_hold: true };
+        let terms = Terms { generation, ended, on_hold: true };
         let (mut cases, mut lost) = (BTreeMap::new(), Vec::new());
         for (id, (config, files)) in std::mem::take(&mut self.waiting) {
             self.preloader.forget(id);
@@ -489,7 +490,7 @@ impl Executor {
         let consequences = self.shared.loans.lock().settle(true);
         self.shared.settle_loans(consequences);
         steps::pass(Step::TakeoverOpened);
-        let suspects = self.judge(&cases, lived);
+        let suspects = self.judge(&cases, ended);
         steps::pass(Step::TakeoverDone);
         tracing::info!("active as generation {generation} after {:?}: {} sessions, {} lost", begun.elapsed(), cases.len(), lost.len());
         self.shared.report(FromExecutor::Active { generation, resumed: cases.into_keys().collect(), lost, suspects });
@@ -499,8 +500,8 @@ impl Executor {
 
     /// Lets all sessions go on but those whose work may have been the end of the executors before.
     /// Returns whom it suspects.
-    fn judge(&self, cases: &BTreeMap<u32, Case>, lived: Duration) -> Vec<u32> {
-        let Ruling { guilty, trials, acquitted } = suspicion::judge(cases);
+    fn judge(&self, cases: &BTreeMap<u32, Case>, ended: Ended) -> Vec<u32> {
+        let Ruling { guilty, trials, acquitted } = suspicion::judge(cases, ended);
         for session in self.intake_sessions() {
             let id = session.client();
             let Some(case) = cases.get(&id) else { continue };
@@ -522,7 +523,7 @@ impl Executor {
         if !trials.is_empty() {
             tracing::warn!("{} clients had work under way when executors ended; they are tried one at a time", trials.len());
             let leads = trials.iter().map(|id| (*id, cases.get(id).map(Case::leads).unwrap_or_default()));
-            *self.shared.trials.lock() = Trials::new(leads, lived);
+            *self.shared.trials.lock() = Trials::new(leads, ended);
             trials.iter().for_each(|client| self.shared.wake_intake(*client));
         }
         guilty.into_iter().chain(trials).collect()

@@ -12,7 +12,7 @@ use crate::replay_safety;
 use crate::session::{Barrier, Inner, Phase, Session, SessionParts};
 use crate::shared::{IMAGE_KEY, Shared};
 use crate::stream::Stream;
-use crate::suspicion::{self, Case, Lead};
+use crate::suspicion::{self, Case, Ended, Lead};
 use cumux_device::{DeviceError, Fault, Image, ImageHash, Interrupted, ModuleInfo};
 use cumux_environment::steps::{self, Step};
 use cumux_keeper::client::Item;
@@ -27,13 +27,13 @@ use cumux_wire::result;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How a session is opened.
 pub struct Terms {
     pub generation: u32,
-    /// How long the executor before had served.
-    pub lived: Duration,
+    /// How the executor before ended.
+    pub ended: Ended,
     /// Nothing of it is begun before [`Session::end_hold`].
     pub on_hold: bool,
 }
@@ -204,7 +204,7 @@ impl Session {
                 }
             }
         }
-        let case = if inner.objects.fault.is_some() { Case::default() } else { Case::open(&inner.journal, oldest, terms.lived) };
+        let case = if inner.objects.fault.is_some() { Case::default() } else { Case::open(&inner.journal, oldest, terms.ended) };
         if self.shared.cards.capabilities().resumes_kernels {
             // It is counted, and nothing of it is with a device now. Elsewhere it stays in doubt.
             inner.queues.streams.keys().for_each(|index| inner.journal.set_submitted(*index, 0));

@@ -21,7 +21,7 @@ use crate::release;
 use crate::session::{Phase, Session, SessionParts, Sessions};
 use crate::shared::Shared;
 use crate::sink::{Leaving, Reports};
-use crate::suspicion::{self, Case, Ruling};
+use crate::suspicion::{self, Case, Ended, Ruling};
 use cumux_device::{Begun, Device, DeviceError, Fault, Open, Sink};
 use cumux_device_sim::{FaultTiming, Memory, Settings};
 use cumux_keeper::client::Keeper;
@@ -182,7 +182,7 @@ impl<'w> Guest<'w> {
     }
 
     fn open_as(&self, generation: u32, on_hold: bool) -> Result<Case, ExecutorError> {
-        let terms = Terms { generation, lived: Duration::from_secs(1), on_hold };
+        let terms = Terms { generation, ended: Ended::Unexplained { after: Duration::from_secs(1) }, on_hold };
         open::open(&self.world.shared, &self.world.intake, self.config.clone(), self.files()?, &terms)
     }
 
@@ -666,7 +666,7 @@ fn what_was_under_way_at_two_deaths_is_known_by_the_journal() {
         world.session(17).lock().journal.set_submitted(1, 1);
         guest.close();
         let case = guest.open_as(generation, true).unwrap();
-        ruling = suspicion::judge(&BTreeMap::from([(17, case)]));
+        ruling = suspicion::judge(&BTreeMap::from([(17, case)]), Ended::Unexplained { after: Duration::from_secs(1) });
         assert!(!world.session(17).intake() && !world.session(17).has_more(), "it is held back");
         world.session(17).end_hold(Vec::new());
     }

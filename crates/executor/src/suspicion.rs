@@ -8,6 +8,8 @@
 //! - A client with a lead that got nowhere at two deaths is a suspect, also one whose lead was
 //!   there at [`MANY`] deaths, however far it got. An executor that had served for less than
 //!   [`FAIR`] gave nobody the time to get anywhere.
+//! - Only deaths that nobody can explain count. An executor that let go of its sessions, or whose
+//!   device a client broke that was told so, says nothing against the others.
 //! - A single suspect whose lead got nowhere is ended: its client has an error, the others go on.
 //! - Several suspects are tried one at a time while the others wait: the one on trial when the next
 //!   executor ends is ended, the rest are not suspects any more. A trial is over when the leads are
@@ -39,6 +41,18 @@ const ON_TRIAL: usize = 8;
 const RESTORING: usize = 9;
 /// Ring position after the request that is being carried out on another thread; 0 = none.
 const BUSY: usize = 10;
+
+/// How an executor ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It let go of its sessions, or a client was told that it broke the device.
+    Explained,
+    /// Nobody knows why.
+    Unexplained {
+        /// How long it had served.
+        after: Duration,
+    },
+}
 
 /// What may have been a client's end: never 0.
 pub type Lead = u64;
@@ -128,17 +142,19 @@ pub struct Case {
 }
 
 impl Case {
-    /// Reads what earlier executors left, adds the death of one that had served so long, and writes
-    /// it down. `stream`: the oldest work that the device had and how far it had come.
-    pub fn open(journal: &Journal, stream: Option<(Lead, u64)>, lived: Duration) -> Self {
+    /// Reads what earlier executors left, adds the end of the last one, and writes it down.
+    /// `stream`: the oldest work that the device had and how far it had come.
+    pub fn open(journal: &Journal, stream: Option<(Lead, u64)>, ended: Ended) -> Self {
         let request = request_under_way(journal).map(|lead| (lead, 0));
         let counts = [(STREAM, stream), (REQUEST, request)].map(|(at, seen)| {
-            let count = Count::read(journal, at).after(seen, lived >= FAIR);
+            let before = Count::read(journal, at);
+            let Ended::Unexplained { after } = ended else { return before };
+            let count = before.after(seen, after >= FAIR);
             count.write(journal, at);
             count
         });
         note_request(journal, 0);
-        let on_trial = journal.case(ON_TRIAL) != 0;
+        let on_trial = journal.case(ON_TRIAL) != 0 && ended != Ended::Explained;
         journal.set_case(ON_TRIAL, 0);
         Self { counts, on_trial }
     }
@@ -190,7 +206,7 @@ pub struct Ruling {
 
 /// Judges all clients that can go on.
 #[must_use]
-pub fn judge(cases: &BTreeMap<u32, Case>) -> Ruling {
+pub fn judge(cases: &BTreeMap<u32, Case>, ended: Ended) -> Ruling {
     let tried: Vec<u32> = cases.iter().filter(|(_, case)| case.on_trial).map(|(id, _)| *id).collect();
     let suspects: Vec<u32> = cases.iter().filter(|(_, case)| case.is_suspect()).map(|(id, _)| *id).collect();
     if !tried.is_empty() {
@@ -198,7 +214,7 @@ pub fn judge(cases: &BTreeMap<u32, Case>) -> Ruling {
         return Ruling { guilty: tried, trials: Vec::new(), acquitted };
     }
     match suspects.as_slice() {
-        [one] if cases.get(one).is_some_and(Case::is_stuck) => Ruling { guilty: suspects, ..Ruling::default() },
+        [one] if cases.get(one).is_some_and(Case::is_stuck) && ended != Ended::Explained => Ruling { guilty: suspects, ..Ruling::default() },
         _ => Ruling { trials: suspects, ..Ruling::default() },
     }
 }
@@ -213,9 +229,10 @@ pub struct Trials {
 }
 
 impl Trials {
-    /// Trials after an executor that had served so long.
+    /// Trials after an executor that ended so. Who got far enough in its time is tried for longer.
     #[must_use]
-    pub fn new(suspects: impl IntoIterator<Item = (u32, Vec<Lead>)>, lived: Duration) -> Self {
+    pub fn new(suspects: impl IntoIterator<Item = (u32, Vec<Lead>)>, ended: Ended) -> Self {
+        let lived = if let Ended::Unexplained { after } = ended { after } else { Duration::ZERO };
         Self { waiting: suspects.into_iter().collect(), current: None, time: (lived * 2 + MARGIN).min(LONGEST) }
     }
 
@@ -237,21 +254,23 @@ mod tests {
     use super::*;
     use cumux_wire::layout::journal::BYTES;
 
+    const FAIRLY: Ended = Ended::Unexplained { after: FAIR };
+
     fn journal() -> Journal {
         Journal::map(cumux_ring::create("journal", BYTES as u64).unwrap()).unwrap()
     }
 
     fn cases<const N: usize>(journals: &[Journal; N], seen: [Option<(Lead, u64)>; N]) -> BTreeMap<u32, Case> {
-        (1..).zip(journals.iter().zip(seen)).map(|(id, (journal, seen))| (id, Case::open(journal, seen, FAIR))).collect()
+        (1..).zip(journals.iter().zip(seen)).map(|(id, (journal, seen))| (id, Case::open(journal, seen, FAIRLY))).collect()
     }
 
     #[test]
     fn who_gets_nowhere_at_two_deaths_is_ended_and_the_others_go_on() {
         let all = [journal(), journal(), journal()];
-        assert_eq!(judge(&cases(&all, [Some((7, 0)), Some((9, 0)), None])), Ruling::default(), "once is nobody's fault");
+        assert_eq!(judge(&cases(&all, [Some((7, 0)), Some((9, 0)), None]), FAIRLY), Ruling::default(), "once is nobody's fault");
         // The second got further, the third idles.
         let second = cases(&all, [Some((7, 0)), Some((9, 3)), None]);
-        assert_eq!(judge(&second), Ruling { guilty: vec![1], ..Ruling::default() });
+        assert_eq!(judge(&second, FAIRLY), Ruling { guilty: vec![1], ..Ruling::default() });
         assert_eq!(second[&1].deaths(), 2);
     }
 
@@ -259,20 +278,20 @@ mod tests {
     fn several_suspects_are_tried_one_at_a_time() {
         let all = [journal(), journal()];
         let seen = [Some((7, 0)), Some((9, 0))];
-        assert_eq!(judge(&cases(&all, seen)), Ruling::default());
+        assert_eq!(judge(&cases(&all, seen), FAIRLY), Ruling::default());
         let suspects = cases(&all, seen);
-        assert_eq!(judge(&suspects), Ruling { trials: vec![1, 2], ..Ruling::default() });
-        let mut trials = Trials::new([1, 2].map(|id| (id, suspects[&id].leads())), Duration::from_millis(10));
+        assert_eq!(judge(&suspects, FAIRLY), Ruling { trials: vec![1, 2], ..Ruling::default() });
+        let mut trials = Trials::new([1, 2].map(|id| (id, suspects[&id].leads())), Ended::Unexplained { after: Duration::from_millis(10) });
         assert_eq!(trials.next(Instant::now()), Some((1, vec![7])));
         begin_trial(&all[0]);
         // The first one's lead is done; the second is tried, and the executor ends.
         acquit(&all[0]);
         assert_eq!((trials.next(Instant::now()), trials.next(Instant::now())), (Some((2, vec![9])), None));
         begin_trial(&all[1]);
-        assert_eq!(judge(&cases(&all, [Some((8, 0)), Some((9, 0))])), Ruling { guilty: vec![2], ..Ruling::default() });
-        assert_eq!(judge(&cases(&all, [None, None])).guilty, [2], "an executor that ended before it could say so changes nothing");
+        assert_eq!(judge(&cases(&all, [Some((8, 0)), Some((9, 0))]), FAIRLY), Ruling { guilty: vec![2], ..Ruling::default() });
+        assert_eq!(judge(&cases(&all, [None, None]), FAIRLY).guilty, [2], "an executor that ended before it could say so changes nothing");
         acquit(&all[1]);
-        assert_eq!(judge(&cases(&all, [None, None])), Ruling::default(), "the client has its error");
+        assert_eq!(judge(&cases(&all, [None, None]), FAIRLY), Ruling::default(), "the client has its error");
     }
 
     #[test]
@@ -281,16 +300,16 @@ mod tests {
         let seen = [Some((7, 0)), Some((9, 0))];
         let _ = (cases(&all, seen), cases(&all, seen));
         begin_trial(&all[0]);
-        assert_eq!(judge(&cases(&all, [Some((7, 0)), None])), Ruling { guilty: vec![1], trials: Vec::new(), acquitted: vec![2] });
+        assert_eq!(judge(&cases(&all, [Some((7, 0)), None]), FAIRLY), Ruling { guilty: vec![1], trials: Vec::new(), acquitted: vec![2] });
     }
 
     #[test]
     fn a_lead_that_gets_further_each_time_is_tried_in_the_end() {
         let all = [journal()];
         for death in 1..4 {
-            assert_eq!(judge(&cases(&all, [Some((7, death))])), Ruling::default(), "death {death}");
+            assert_eq!(judge(&cases(&all, [Some((7, death))]), FAIRLY), Ruling::default(), "death {death}");
         }
-        assert_eq!(judge(&cases(&all, [Some((7, 4))])), Ruling { trials: vec![1], ..Ruling::default() });
+        assert_eq!(judge(&cases(&all, [Some((7, 4))]), FAIRLY), Ruling { trials: vec![1], ..Ruling::default() });
     }
 
     #[test]
@@ -299,25 +318,48 @@ mod tests {
         for (death, guilty) in [(1, vec![]), (2, vec![1])] {
             note_request(&all[0], 640);
             // Its streams go on meanwhile.
-            assert_eq!(judge(&cases(&all, [Some((7 + death, 0))])).guilty, guilty);
+            assert_eq!(judge(&cases(&all, [Some((7 + death, 0))]), FAIRLY).guilty, guilty);
         }
     }
 
     #[test]
     fn a_death_at_which_nothing_of_it_was_under_way_is_not_its() {
         let all = [journal()];
-        assert_eq!(judge(&cases(&all, [Some((7, 0))])), Ruling::default());
-        assert_eq!(judge(&cases(&all, [None])), Ruling::default());
-        assert_eq!(judge(&cases(&all, [Some((7, 0))])).guilty, [1], "the same again, which nobody had begun in between");
+        assert_eq!(judge(&cases(&all, [Some((7, 0))]), FAIRLY), Ruling::default());
+        assert_eq!(judge(&cases(&all, [None]), FAIRLY), Ruling::default());
+        assert_eq!(judge(&cases(&all, [Some((7, 0))]), FAIRLY).guilty, [1], "the same again, which nobody had begun in between");
     }
 
     #[test]
     fn an_executor_that_lived_too_short_says_nothing_of_progress() {
         let journal = journal();
-        let open = |lived| judge(&BTreeMap::from([(1, Case::open(&journal, Some((7, 0)), lived))]));
+        let open = |after| {
+            let ended = Ended::Unexplained { after };
+            judge(&BTreeMap::from([(1, Case::open(&journal, Some((7, 0)), ended))]), ended)
+        };
         assert_eq!([open(Duration::ZERO), open(Duration::ZERO), open(Duration::ZERO)], [Ruling::default(), Ruling::default(), Ruling::default()]);
         assert_eq!(open(Duration::ZERO).trials, [1], "but it was there each time");
         assert_eq!(open(FAIR).guilty, [1]);
+    }
+
+    #[test]
+    fn an_end_that_is_explained_counts_against_nobody() {
+        let all = [journal(), journal()];
+        let explained = |seen: [Option<(Lead, u64)>; 2]| {
+            let cases: BTreeMap<_, _> = (1..).zip(all.iter().zip(seen).map(|(journal, seen)| Case::open(journal, seen, Ended::Explained))).collect();
+            judge(&cases, Ended::Explained)
+        };
+        for _ in 0..=MANY {
+            note_request(&all[1], 640);
+            assert_eq!(explained([Some((7, 0)), None]), Ruling::default());
+            assert_eq!(request_under_way(&all[1]), None);
+        }
+        assert_eq!(judge(&cases(&all, [Some((7, 0)), None]), FAIRLY), Ruling::default(), "the first that nobody can explain");
+        // Who is on trial is tried again.
+        let suspects = cases(&all, [Some((7, 0)), None]);
+        assert_eq!(judge(&suspects, FAIRLY).guilty, [1]);
+        begin_trial(&all[0]);
+        assert_eq!(explained([Some((7, 0)), None]), Ruling { trials: vec![1], ..Ruling::default() });
     }
 
     #[test]

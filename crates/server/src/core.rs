@@ -235,9 +235,10 @@ pub(crate) struct Executors {
     pub(crate) takeovers: u32,
     /// When executors were lost lately.
     pub(crate) losses: Losses,
-    /// When the last active one was lost, and how long it had served.
+    /// When the last active one was lost.
     pub(crate) lost_at: Option<Instant>,
-    pub(crate) lived: Duration,
+    /// If nobody knows why: how long it had served.
+    pub(crate) unexplained_after: Option<Duration>,
     pub(crate) deaths: VecDeque<Instant>,
     /// None is started before.
     pub(crate) start_after: Instant,
@@ -407,7 +408,7 @@ impl<H: Host> Core<H> {
                 generation: old.generation,
                 takeovers: old.takeovers,
                 lost_at: None,
-                lived: Duration::ZERO,
+                unexplained_after: None,
                 deaths: VecDeque::new(),
                 start_after: now,
                 build: 1,

@@ -25,8 +25,13 @@ const SEAT_ATTEMPTS: u32 = 20;
 /// Why an executor serves no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// It has ended, or has lost its device.
-    Lost,
+    /// It has ended, and nobody knows why.
+    Ended {
+        /// How long it had served.
+        lived: Duration,
+    },
+    /// It has lost its device to a client's kernel, and that client was told.
+    Broken,
     /// Work of some clients does not end, and all others have left: nothing was lost.
     Occupied,
 }
@@ -262,12 +267,11 @@ impl<H: Host> Core<H> {
         // Its clients' kernels did it, and those were told: it says nothing against the device.
         worker.excuse();
         worker.lost_since = Some(Instant::now());
-        let lived = worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed());
         let pid = worker.pid;
         if self.executors.service.active() == Some(id) {
-            self.leave_service(id, pid, lived, Departure::Lost, &format!(" has ended: {why}"));
+            self.leave_service(id, pid, Departure::Broken, &format!(" has ended: {why}"));
         } else {
-            self.apart_is_over(id, lived);
+            self.apart_is_over(id, None);
         }
         self.hasten_end(id);
     }
@@ -275,24 +279,25 @@ impl<H: Host> Core<H> {
     /// An executor has let go of all sessions but these.
     pub(crate) fn set_apart(&mut self, id: u64, staying: &[u32]) {
         let Some(worker) = self.executors.workers.get(&id) else { return };
-        let (pid, lived) = (worker.pid, worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed()));
+        let pid = worker.pid;
         // They come back when their work has ended.
         self.set_aside(id, &staying.iter().copied().collect(), Some(Instant::now() + COME_BACK_AFTER));
         let pids: Vec<u32> = staying.iter().filter_map(|id| self.clients.sessions.get(id)).map(|session| session.about.pid).collect();
         if self.executors.service.active() == Some(id) {
             let why = format!(" serving all but client processes {pids:?}, whose kernels do not end and who keep it for themselves");
-            self.leave_service(id, pid, lived, Departure::Occupied, &why);
+            self.leave_service(id, pid, Departure::Occupied, &why);
         }
         self.end_if_empty(id);
     }
 
     /// An executor apart has ended or lost its device. Its clients go on with the one that serves,
-    /// or with one of their own, as after a takeover.
-    pub(crate) fn apart_is_over(&mut self, id: u64, lived: Duration) {
+    /// or with one of their own, as after a takeover. `unexplained_after`: how long it had served,
+    /// if nobody knows why it ended.
+    pub(crate) fn apart_is_over(&mut self, id: u64, unexplained_after: Option<Duration>) {
         let mut over = Vec::new();
         for session in self.clients.sessions.values_mut().filter(|session| session.seat.elsewhere() == Some(id)) {
             session.seat = Seat::No;
-            session.lived = lived;
+            session.unexplained_after = unexplained_after;
             if session.is_leaving() {
                 over.push(session.about.id);
             } else if !session.wants_own() {
@@ -315,10 +320,10 @@ impl<H: Host> Core<H> {
         let now = Instant::now();
         let lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if self.executors.service.active() == Some(id) {
-            self.leave_service(id, worker.pid, lived, Departure::Lost, &format!(" has ended{how}"));
+            self.leave_service(id, worker.pid, Departure::Ended { lived }, &format!(" has ended{how}"));
         } else {
             self.log.line(&format!("Executor {} has ended{how}", worker.pid));
-            self.apart_is_over(id, lived);
+            self.apart_is_over(id, Some(lived));
         }
         if worker.serving_since.is_none() && !worker.is_dismissed() && self.is_on_trial(worker.build) {
             return self.abandon_upgrade(&format!("executor {} has ended{how} before it could", worker.pid));
@@ -338,16 +343,16 @@ impl<H: Host> Core<H> {
     }
 
     /// The executor that served does so no more.
-    pub(crate) fn leave_service(&mut self, id: u64, pid: u32, lived: Duration, departure: Departure, how: &str) {
+    pub(crate) fn leave_service(&mut self, id: u64, pid: u32, departure: Departure, how: &str) {
         if self.executors.service.is_given() {
             let now = Instant::now();
             self.executors.lost_at = Some(now);
-            if departure == Departure::Lost {
+            if departure != Departure::Occupied {
                 self.executors.losses.add(now);
             }
         }
         self.executors.service = Service::ByNobody;
-        self.executors.lived = lived;
+        self.executors.unexplained_after = if let Departure::Ended { lived } = departure { Some(lived) } else { None };
         for session in self.clients.sessions.values_mut().filter(|session| session.seat.elsewhere().is_none()) {
             session.seat = Seat::No;
             if matches!(session.moving, Moving::Asked { .. }) {
@@ -548,10 +553,10 @@ impl<H: Host> Core<H> {
         else {
             return;
         };
-        let (stripe, lived) = (self.executors.take_stripe(), self.executors.lived);
+        let (stripe, unexplained_after) = (self.executors.take_stripe(), self.executors.unexplained_after);
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         self.executors.generation += 1;
-        worker.activate(self.executors.generation, lived, stripe);
+        worker.activate(self.executors.generation, unexplained_after, stripe);
         self.executors.service = Service::Beginning { worker: id, since: now };
         steps::pass(Step::ServerActivated);
     }

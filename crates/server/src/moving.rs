@@ -114,7 +114,7 @@ impl<H: Host> Core<H> {
         // As well if nobody has asked: it has answered an earlier server.
         session.update(status);
         session.seat = Seat::No;
-        session.lived = Duration::ZERO;
+        session.unexplained_after = None;
         session.moving = Moving::between(Way::Moved);
         if session.is_leaving() {
             // Nobody has it any more, so nobody else will say that it has gone.

@@ -74,7 +74,7 @@ impl<H: Host> Core<H> {
         given.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
         given.send(ToExecutor::Server { pid: self.pid });
         given.was_briefed();
-        given.activate(1, session.lived, stripe);
+        given.activate(1, session.unexplained_after, stripe);
         session.seat = Seat::Promised { worker };
         steps::pass(Step::ServerGave);
     }

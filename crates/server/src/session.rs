@@ -233,8 +233,8 @@ pub(crate) struct ClientSession {
     pub(crate) stays_because: String,
     /// Who waits for its move.
     pub(crate) movers: Vec<Mover>,
-    /// How long the executor of its own that had it last had served.
-    pub(crate) lived: Duration,
+    /// If nobody knows why the executor that had it apart ended: how long that had served.
+    pub(crate) unexplained_after: Option<Duration>,
     /// Executors of its own that ended before they served, one after the other.
     pub(crate) own_failures: u32,
     /// Since when an unbounded kernel of it is held back.
@@ -274,7 +274,7 @@ impl ClientSession {
             move_after: None,
             stays_because: String::new(),
             movers: Vec::new(),
-            lived: Duration::ZERO,
+            unexplained_after: None,
             own_failures: 0,
             confined_since: None,
             seat_attempts: 0,

@@ -426,11 +426,11 @@ impl Worker {
     }
 
     /// It was told to serve.
-    pub(crate) fn activate(&mut self, generation: u32, lived: Duration, stripe: u32) {
-        let lived_ms = u64::try_from(lived.as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn activate(&mut self, generation: u32, unexplained_after: Option<Duration>, stripe: u32) {
+        let unexplained_after_ms = unexplained_after.map(|lived| u64::try_from(lived.as_millis()).unwrap_or(u64::MAX));
         self.stripe = stripe;
         self.activated = Some(Instant::now());
-        self.send(ToExecutor::Activate { generation, lived_ms, stripe });
+        self.send(ToExecutor::Activate { generation, unexplained_after_ms, stripe });
     }
 
     /// It says how often its threads have come round.

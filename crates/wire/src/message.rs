@@ -640,9 +640,9 @@ pub enum ToExecutor {
     Activate {
         /// The new executor's number: one more than the old one's.
         generation: u32,
-        /// How long the old executor had served, in milliseconds.
-        #[serde(default)]
-        lived_ms: u64,
+        /// How long the old executor had served, in milliseconds, if nobody knows why it ended.
+        /// Absent: it let go of its sessions, or a client was told that it broke the device.
+        unexplained_after_ms: Option<u64>,
         /// The part of the arena in which it looks for addresses first. Executors that live at the
         /// same time have different ones, so that a session can go from one to another.
         #[serde(default)]
