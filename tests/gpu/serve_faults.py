@@ -35,12 +35,14 @@ def work(number, seconds, start):
         print("ready", flush=True)
         while not os.path.exists(start):
             time.sleep(0.01)
-        begun, passes, wrong, longest, last = time.time(), 0, 0, 0.0, time.time()
+        begun, ends, wrong, longest, last = time.time(), [], 0, 0.0, time.time()
         while time.time() - begun < seconds:
             y = model(x).cpu()
             wrong += not torch.equal(y, expected)
-            passes += 1
-            longest, last = max(longest, time.time() - last), time.time()
+            ends.append(time.time())
+            longest, last = max(longest, ends[-1] - last), ends[-1]
+        Path(f"{start}.ends{number}").write_text(" ".join(f"{end:.4f}" for end in ends))
+        passes = len(ends)
     print(f"done {passes / seconds:.1f} passes/s wrong {wrong} longest {longest * 1e3:.0f} ms", flush=True)
 
 
@@ -89,6 +91,7 @@ def run(with_faults):
             print("   ", text[0][-250:] if text else "no output")
     if with_faults:
         tell_steps(room / "log" / "server.log", began, machine)
+        tell_ramp(room, began)
     if os.environ.get("SERVE_LOGS") and with_faults:
         subprocess.run(["cp", "-r", str(room / "log"), os.environ["SERVE_LOGS"]])
     log = "".join(path.read_text(errors="replace") for path in (room / "log").glob("*.log"))
@@ -120,9 +123,21 @@ def tell_steps(log, began, machine):
         print(f"    fault {number + 1}: {', '.join(found) or 'nothing in the log'} ms; {machine[number][0]} GiB free, load {machine[number][1]:.1f}")
 
 
+def tell_ramp(room, began):
+    """How many passes a second there are in each tenth of a second after a fault, over all faults but the first."""
+    ends = [float(word) for path in room.glob("start.ends*") for word in path.read_text().split()]
+    windows = [0] * int(GAP * 10)
+    for at in began[1:]:
+        for end in ends:
+            window = int((end - at) * 10)
+            if 0 <= end - at and window < len(windows):
+                windows[window] += 1
+    print("    passes/s in each tenth of a second after a fault:", *[round(10 * count / max(1, len(began) - 1)) for count in windows])
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "--worker":
         work(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4])
     else:
-        calm, beside = run(False), run(True)
+        calm, beside = 0 if os.environ.get("X_ONLY") else run(False), run(True)
         print(f"with faults / without: {beside / calm if calm else 0:.3f} (wanted: at least 0.8)")

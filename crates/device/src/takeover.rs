@@ -40,4 +40,10 @@ pub trait Takeover {
     /// and says which of the started work can continue. Called after the client's extents and
     /// window are mapped and its allocations allowed, before any work of the client is submitted.
     fn recover(&self, client: ClientId) -> Vec<Interrupted>;
+
+    /// True: from now on calls of the driver that are not needed wait, because the end of another
+    /// process holds a lock of it. False: no more.
+    fn spare_driver(&self, is_spared: bool) {
+        let _ = is_spared;
+    }
 }

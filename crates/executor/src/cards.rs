@@ -301,6 +301,10 @@ impl Cards {
     }
 
     /// As [`cumux_device::Memory::maps_ahead`].
+    pub fn spare_driver(&self, is_spared: bool) {
+        self.all.iter().for_each(|device| device.spare_driver(is_spared));
+    }
+
     pub fn maps_ahead(&self) -> bool {
         self.all.iter().any(|device| device.maps_ahead())
     }

@@ -295,6 +295,7 @@ impl Executor {
                 ToExecutor::Release { session, wait_ms, unless_still } => {
                     self.release(session, release::Terms { wait: Duration::from_millis(wait_ms), unless_still });
                 }
+                ToExecutor::SpareDriver { spare } => self.shared.cards.spare_driver(spare),
                 ToExecutor::Unconfine { session } => self.unconfine(session),
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
                 ToExecutor::Metrics { request } => self.metrics(request),

@@ -6,15 +6,21 @@
 //! serves.
 //!
 //! One that has lost its device holds that lock, too, when it ends. Beside its end an executor
-//! comes up in 2 s; after it, in 0.7. So the next one is started when it has ended.
+//! comes up in 2 s; after it, in 0.7. So the next one is started when it has ended. The one that
+//! serves is told when that end begins and when it is over: making a graph for a chain of kernels
+//! would wait for the lock, for 0.2 s, and hold another one that all launches need.
 
 use crate::core::Core;
 use crate::host::Host;
 use crate::worker::Worker;
+use cumux_wire::message::ToExecutor;
 use std::time::{Duration, Instant};
 
 /// An executor that has lost its device has ended by then, or is not waited for any longer.
 const LONGEST_END: Duration = Duration::from_millis(1_500);
+
+/// An executor that has lost its device begins to end no sooner than this. (It stays for 250 ms.)
+const BEFORE_END: Duration = Duration::from_millis(200);
 
 fn comes_up(worker: &Worker) -> bool {
     worker.is_shared() && worker.is_awaited()
@@ -43,6 +49,20 @@ impl<H: Host> Core<H> {
         self.executors.workers.values().any(|worker| worker.lost_since.is_some_and(|since| now < since + LONGEST_END))
     }
 
+    /// Tells the executor that serves whether the end of another one keeps the driver busy.
+    pub(crate) fn spare_driver(&mut self, now: Instant) {
+        let Some(serving) = self.executors.service.serving() else { return };
+        let is_ending = |worker: &Worker| worker.lost_since.is_some_and(|since| (since + BEFORE_END..since + LONGEST_END).contains(&now));
+        let spare = self.executors.workers.values().any(is_ending);
+        let told = self.executors.sparing == Some(serving);
+        if spare != told
+            && let Some(worker) = self.executors.workers.get(&serving)
+        {
+            worker.send(ToExecutor::SpareDriver { spare });
+            self.executors.sparing = spare.then_some(serving);
+        }
+    }
+
     /// Ends an executor that has lost its device if nobody can take over yet. Otherwise it ends by
     /// itself, a little later: its end would make the takeover slow.
     pub(crate) fn hasten_end(&self, id: u64) {
@@ -55,7 +75,9 @@ impl<H: Host> Core<H> {
 
     /// When something here is due.
     pub(crate) fn calm_deadlines(&self) -> impl Iterator<Item = Instant> {
-        let ends = self.executors.workers.values().filter_map(|worker| worker.lost_since).map(|since| since + LONGEST_END);
+        let now = Instant::now();
+        let losses = self.executors.workers.values().filter_map(|worker| worker.lost_since);
+        let ends = losses.flat_map(|since| [since + BEFORE_END, since + LONGEST_END]).filter(move |at| *at > now);
         self.executors.calm_until.into_iter().chain(ends)
     }
 

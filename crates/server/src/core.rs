@@ -251,6 +251,8 @@ pub(crate) struct Executors {
     pub(crate) no_standby: Option<String>,
     /// A fault is being handled: until then at most, whoever comes up waits.
     pub(crate) calm_until: Option<Instant>,
+    /// The executor that was told to spare the driver.
+    pub(crate) sparing: Option<u64>,
     /// What the last one that could not serve has said.
     pub(crate) last_failure: String,
     /// Whether devices that could not be opened are tried again.
@@ -415,6 +417,7 @@ impl<H: Host> Core<H> {
                 next_stripe: 0,
                 no_standby: None,
                 calm_until: None,
+                sparing: None,
                 losses: Losses::default(),
                 last_failure: String::new(),
                 coming_back: Return::AllPresent,

@@ -257,6 +257,7 @@ impl<H: Host> Core<H> {
         self.mend_keeper(now);
         self.mend_workers(now);
         self.limit_calm(now);
+        self.spare_driver(now);
         self.admit_arrivals();
         self.mend_own(now);
         self.move_sessions(now);

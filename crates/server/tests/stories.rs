@@ -767,6 +767,21 @@ fn an_executor_that_was_stopped_at_a_fault_goes_on_when_it_alone_can_take_over()
     assert_eq!((after.executor, client.generation(), client.sticky()), (coming_up, 2, 0));
 }
 
+/// What need not be asked of the driver waits for that end (decision 0120).
+#[test]
+fn the_one_that_serves_spares_the_driver_while_the_lost_one_ends() {
+    let mut world = World::new("ends slowly");
+    let client = world.client();
+    let first = world.status_when(|s| s.standby != 0);
+    world.wait_for(|_| has_file(first.standby, "ring"));
+    world.lose_device();
+    world.status_when(|s| s.takeovers == 1 && s.state == "ACTIVE");
+    world.wait_for(World::is_driver_spared);
+    assert_eq!((client.sticky(), client.generation()), (0, 2));
+    world.let_executor_speak();
+    world.wait_for(World::is_driver_spared_no_more);
+}
+
 #[test]
 fn a_fault_without_a_loss_stops_nobody_for_long() {
     let mut world = World::new("second is slow, calm is short");

@@ -658,6 +658,13 @@ pub enum ToExecutor {
         /// True: nobody waits for it. It is paused only where its work is about to end.
         unless_still: bool,
     },
+    /// An executor that has lost its device is about to end, or has ended. Meanwhile it holds a
+    /// lock of the driver, which all processes of a card share: what need not be asked of the driver
+    /// waits. Not answered.
+    SpareDriver {
+        /// True: from now on; false: no more.
+        spare: bool,
+    },
     /// The session's unbounded kernels run in this executor: see [`FromExecutor::Confined`].
     Unconfine {
         /// A [`Session::id`].

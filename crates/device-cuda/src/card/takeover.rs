@@ -13,4 +13,8 @@ impl Takeover for Card {
     fn recover(&self, _client: ClientId) -> Vec<Interrupted> {
         Vec::new()
     }
+
+    fn spare_driver(&self, is_spared: bool) {
+        self.shared.mailboxes.spare_driver(is_spared);
+    }
 }

@@ -11,6 +11,7 @@ use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 impl Engine {
     /// Handles a message other than [`Message::End`].
@@ -59,6 +60,7 @@ impl Engine {
                 // The send fails if the thread has stopped waiting.
                 let _ = asker.send(self.list_long_clients(longer_than_ns));
             }
+            Message::SpareDriver(is_spared) => self.issuer.spare_driver(is_spared),
             Message::FaultBegins => self.begin_inquiry(Vec::new()),
             Message::End => {}
         }
@@ -175,8 +177,10 @@ impl Engine {
         let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
         let address = self.streams.tracker.word_address(chain.word);
         self.shared.helpers.run(move || {
+            let begun = Instant::now();
             let built = Chain::build(&shared.driver, kernels, shared.own_kernels.fence, chain.word, address, stream, chain.purpose)
                 .inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels"));
+            tracing::debug!(length = chain.length, purpose = ?chain.purpose, took = ?begun.elapsed(), "a chain is made");
             shared.mailboxes.of(number).send(Message::ChainBuilt(chain, built.ok()));
         });
     }

@@ -49,6 +49,8 @@ pub(crate) enum Message {
     HaveParted,
     /// Answer with the clients whose work has run for longer than so many nanoseconds.
     ListLongClients(u64, Sender<Vec<ClientId>>),
+    /// From now on no chains are made, or they are made again.
+    SpareDriver(bool),
     /// The driver has announced a fault: submit nothing more, and find out whose it was.
     FaultBegins,
     /// The card is closed: end the thread.
@@ -86,6 +88,11 @@ impl Mailboxes {
 }
 
 impl Mailboxes {
+    /// Tells all engines whether the driver is spared.
+    pub(crate) fn spare_driver(&self, is_spared: bool) {
+        self.iter().for_each(|mailbox| mailbox.send(Message::SpareDriver(is_spared)));
+    }
+
     /// Has all engines let go of all clients but these. Returns what may have been begun of their
     /// work and is not reported: anything, if an engine does not answer, because it is in a call of
     /// the driver and says nothing of its clients.

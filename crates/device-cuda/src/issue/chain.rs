@@ -24,13 +24,18 @@ use std::sync::Arc;
 /// (openxla/xla, pull request 19252).
 const MOST_NODE_PARAMETERS: u32 = 4096;
 
-/// A hash of the functions of these kernels and of their grids. Different ones may have the same.
-pub(super) fn shape_of(kernels: &[PlannedKernel]) -> u64 {
+/// A hash of the function of a kernel and of its grid. Different ones may have the same.
+pub(super) fn shape_of(planned: &PlannedKernel) -> u64 {
     let mut shape = FxHasher::default();
-    for planned in kernels {
-        planned.kernel().id.hash(&mut shape);
-        planned.shape.grid.hash(&mut shape);
-    }
+    planned.kernel().id.hash(&mut shape);
+    planned.shape.grid.hash(&mut shape);
+    shape.finish()
+}
+
+/// A hash of the functions of several kernels and of their grids, made of those of each.
+pub(super) fn join_shapes(shapes: &[u64]) -> u64 {
+    let mut shape = FxHasher::default();
+    shapes.hash(&mut shape);
     shape.finish()
 }
 
@@ -120,12 +125,13 @@ impl Chain {
         let mut origin: Vec<_> = kernels.iter().map(|planned| (planned.kernel().id, planned.module.clone())).collect();
         origin.sort_unstable_by_key(|(id, _)| *id);
         origin.dedup_by_key(|(id, _)| *id);
+        let shapes: Vec<u64> = kernels.iter().map(shape_of).collect();
         Ok(Chain {
             driver: driver.clone(),
             graph,
             parameter_capacity: kernels.iter().map(|planned| planned.kernel().parameter_bytes).collect(),
             origin,
-            shape: shape_of(&kernels),
+            shape: join_shapes(&shapes),
             kernels,
             word,
             purpose,
@@ -166,10 +172,16 @@ impl Chain {
         self.parameter_capacity.iter().zip(kernels).all(has_room) && self.kernels.iter().zip(kernels).all(keeps_clusters)
     }
 
-    /// Sets the nodes to these kernels, and moves the kernels that they had before into `kernels`.
-    /// Returns how many nodes had to be set. Returns `None` if the driver refuses a kernel; then
-    /// `kernels` is unchanged, and the chain must not be used again.
-    pub(super) fn set_kernels(&mut self, kernels: &mut [PlannedKernel]) -> Option<usize> {
+    /// The number of nodes that have to be set for these kernels, or `enough` if there are at least
+    /// so many.
+    pub(super) fn count_different(&self, kernels: &[PlannedKernel], enough: usize) -> usize {
+        self.kernels.iter().zip(kernels).filter(|(now, wanted)| !is_same_launch(now, wanted)).take(enough).count()
+    }
+
+    /// Sets the nodes to these kernels, whose joined shape is `shape`, and moves the kernels that
+    /// they had before into `kernels`. Returns how many nodes had to be set. Returns `None` if the
+    /// driver refuses a kernel; then `kernels` is unchanged, and the chain must not be used again.
+    pub(super) fn set_kernels(&mut self, kernels: &mut [PlannedKernel], shape: u64) -> Option<usize> {
         let mut set = Vec::new();
         for at in 0..kernels.len() {
             if is_same_launch(&self.kernels[at], &kernels[at]) {
@@ -185,7 +197,7 @@ impl Chain {
             std::mem::swap(&mut self.kernels[at], &mut kernels[at]);
         }
         if !set.is_empty() {
-            self.shape = shape_of(&self.kernels);
+            self.shape = shape;
         }
         Some(set.len())
     }

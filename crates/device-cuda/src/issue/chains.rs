@@ -8,11 +8,12 @@
 //!
 //! A helper thread makes the chains. Until a chain is made, kernels are launched one by one.
 
-use super::chain::{Chain, Purpose, shape_of};
+use super::chain::{Chain, Purpose, join_shapes};
 use super::plan::PlannedKernel;
 use crate::track::{FenceWord, SlotIndex};
 use cumux_device::StreamId;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// The number of kernels of the longest chain.
 pub(super) const LONGEST_CHAIN: usize = 128;
@@ -27,20 +28,18 @@ const VERY_OFTEN: u8 = 24;
 const AGAIN: u8 = 2;
 /// Most chains of a stream for the same functions. There are several because a chain that runs
 /// cannot be set, and because a program may run the same functions on several things in turn.
-const MOST_TWINS: usize = 4;
+const MOST_TWINS: usize = 8;
 /// Distinguishes the hashes of sequences of functions of any stream, in the counts.
 const SHAPE_COUNTS: u64 = 0x5eed;
 /// Distinguishes the hashes of sequences of functions that have a chain already.
 const TWIN_COUNTS: u64 = 0x7_0171_5eed;
-/// A segment has at least this many kernels. Shorter ones save little of the launches' time.
-const SHORTEST_SEGMENT: usize = 16;
-/// One shape of kernels in this many ends a segment.
-const SHAPES_PER_END: u64 = 8;
 /// Chains of at least this length are set to other functions. For shorter ones that takes longer
 /// than it saves.
 const RETARGETED_LENGTH: usize = 4;
 /// A chain that was not used for this many launches of chains may be evicted.
 const OLD_LAUNCHES: u64 = 1024;
+/// Most chains that are ordered and not made yet.
+const MOST_PENDING: usize = 8;
 /// Most batches that are counted. After that, counting starts again.
 const COUNTED_BATCHES: usize = 4096;
 
@@ -49,7 +48,7 @@ const COUNTED_BATCHES: usize = 4096;
 const fn chain_limit(length: usize) -> usize {
     match length {
         1 => 96,
-        _ => 64,
+        _ => 128,
     }
 }
 
@@ -75,33 +74,12 @@ pub(super) enum BatchEnd {
 /// Where a batch may be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// The length of the segment with which it begins: [`segment_length`] of its beginning.
+    /// The number of kernels up to the end of its first segment, if that is in the batch.
     pub segment: Option<usize>,
+    /// True if that segment begins with the batch.
+    pub is_whole: bool,
     /// Why it ends where it does.
     pub end: BatchEnd,
-}
-
-/// The length of the segment with which a batch begins, if it ends in the batch.
-///
-/// Batches end where the engine happens to be, so the batches of a program that repeats itself do
-/// not repeat themselves. Segments do: they end after kernels of certain shapes, wherever they
-/// began. A kernel like the one before it ends none, so that a run of equal kernels is not cut.
-pub(super) fn segment_length(batch: &[PlannedKernel]) -> Option<usize> {
-    find_end(batch.len(), |at| shape_of(&batch[at..=at]))
-}
-
-/// Makes hashes of neighbouring numbers independent of one another: kernels are numbered one after
-/// another (the finaliser of SplitMix64).
-fn mix(hash: u64) -> u64 {
-    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
-}
-
-/// [`segment_length`] of a batch with these shapes.
-fn find_end(length: usize, shape: impl Fn(usize) -> u64) -> Option<usize> {
-    let ends = |at: &usize| mix(shape(*at)).is_multiple_of(SHAPES_PER_END) && shape(*at) != shape(*at - 1);
-    (SHORTEST_SEGMENT - 1..length).find(ends).map(|at| at + 1)
 }
 
 /// A chain that is set to the beginning of a batch and may be launched.
@@ -123,6 +101,17 @@ pub(crate) struct PendingChain {
     pub word: FenceWord,
     /// What it is for.
     pub purpose: Purpose,
+    /// The hash of its functions.
+    shape: u64,
+}
+
+/// A chain of a stream that fits a batch.
+#[derive(Debug, Clone, Copy)]
+struct OwnChain {
+    /// Its index among the chains of its length.
+    index: usize,
+    /// The number of nodes that have to be set.
+    different: usize,
 }
 
 /// A request to make a chain.
@@ -137,9 +126,9 @@ pub(crate) struct ChainOrder {
 pub(super) struct Chains {
     /// The chains, by length.
     by_length: Vec<Vec<Chain>>,
-    /// The chain that is being made. There is one at a time, because making a chain delays other
-    /// clients' launches.
-    pending: Option<PendingChain>,
+    /// The chains that are being made, one after the other: making a chain delays other clients'
+    /// launches.
+    pending: Vec<PendingChain>,
     /// How often batches have come for which no chain was set.
     counts: FxHashMap<u64, u8>,
     /// Words that no chain uses.
@@ -150,6 +139,8 @@ pub(super) struct Chains {
     leaving: Vec<Chain>,
     /// The number of launches of chains so far.
     launches: u64,
+    /// No chain is made now: each would wait for a lock of the driver, and all launches with it.
+    is_driver_spared: bool,
 }
 
 impl Chains {
@@ -157,28 +148,39 @@ impl Chains {
     pub(super) fn new(words: impl Iterator<Item = FenceWord>) -> Chains {
         let mut by_length = Vec::new();
         by_length.resize_with(LONGEST_CHAIN + 1, Vec::new);
-        Chains { by_length, pending: None, counts: FxHashMap::default(), words: words.collect(), retired: Vec::new(), leaving: Vec::new(), launches: 0 }
+        Chains {
+            by_length,
+            pending: Vec::new(),
+            counts: FxHashMap::default(),
+            words: words.collect(),
+            retired: Vec::new(),
+            leaving: Vec::new(),
+            launches: 0,
+            is_driver_spared: false,
+        }
     }
 
-    /// Chooses a chain for the beginning of a stream's `batch` and sets it, and may return a
-    /// request to make another chain. `is_reached` says whether a fence of a slot is reached. If a
+    /// Chooses a chain for the beginning of a stream's `batch`, whose kernels have these `shapes`,
+    /// and sets it, and may return a request to make another chain. `is_reached` says whether a fence of a slot is reached. If a
     /// chain is chosen and had to be set, its former kernels are in `batch` afterwards.
     pub(super) fn choose(
         &mut self,
         batch: &mut [PlannedKernel],
+        shapes: &[u64],
         cut: Cut,
         stream: StreamId,
         mut is_reached: impl FnMut(SlotIndex, u64) -> bool,
     ) -> (Option<ChosenChain>, Option<ChainOrder>) {
         self.release_leaving(&mut is_reached);
         let whole = batch.len().min(LONGEST_CHAIN);
-        let Cut { segment, end } = cut;
+        let Cut { segment, is_whole, end } = cut;
         let own = segment.unwrap_or(whole);
-        let repeats = segment.is_some() || (end == BatchEnd::Work && own == batch.len());
+        // What begins in the middle of a segment begins there by chance.
+        let repeats = is_whole && (segment.is_some() || (end == BatchEnd::Work && own == batch.len()));
         let general = general_length(own);
         let mut order = None;
         for length in [own, general] {
-            let shape = shape_of(&batch[..length]);
+            let shape = join_shapes(&shapes[..length]);
             let often = if repeats || length == general { OFTEN } else { VERY_OFTEN };
             let mut found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
             let is_wanted = order.is_none()
@@ -186,43 +188,43 @@ impl Chains {
                 && match found {
                     // There are several such batches in turn: another chain will have the
                     // parameters of one of them the next time.
-                    Some(index) => self.by_length[length][index].nodes_set * 2 > length && self.comes_often(shape ^ key_of(stream) ^ TWIN_COUNTS, OFTEN),
+                    Some(OwnChain { different, .. }) => different * 2 > length && self.comes_often(shape ^ key_of(stream) ^ TWIN_COUNTS, OFTEN),
                     // What repeats gets its own chain, and is not cut into others meanwhile.
                     None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
                 };
             if is_wanted {
-                order = self.order_chain(&batch[..length], Purpose::Own(stream), &mut is_reached);
+                order = self.order_chain(&batch[..length], shape, Purpose::Own(stream), &mut is_reached);
                 // An evicted chain makes others move.
                 found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
             }
-            if let Some(index) = found {
-                return (self.set_chain(index, &mut batch[..length]), order);
+            if let Some(OwnChain { index, .. }) = found {
+                return (self.set_chain(index, &mut batch[..length], shape), order);
             }
             if own == general {
                 break;
             }
         }
         let beginning = &mut batch[..general];
-        let shape = shape_of(beginning);
+        let shape = join_shapes(&shapes[..general]);
         match self.find_settable(beginning, shape, &mut is_reached) {
             Some(index) => {
                 self.by_length[general][index].purpose = Purpose::General;
-                (self.set_chain(index, beginning), order)
+                (self.set_chain(index, beginning, shape), order)
             }
             None => {
                 // A batch that comes once is not worth a graph.
-                let again = order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
-                let order = if again { self.order_chain(beginning, Purpose::General, &mut is_reached) } else { order };
+                let again = order.is_none() && self.count_pending(Purpose::General, general, shape) == 0 && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
+                let order = if again { self.order_chain(beginning, shape, Purpose::General, &mut is_reached) } else { order };
                 (None, order)
             }
         }
     }
 
-    /// Sets the chain with this index to the batch, among the chains of its length. `None` if the
+    /// Sets the chain with this index to the batch of this shape, among the chains of its length. `None` if the
     /// driver refuses a kernel: then there is no such chain any more.
-    fn set_chain(&mut self, index: usize, batch: &mut [PlannedKernel]) -> Option<ChosenChain> {
+    fn set_chain(&mut self, index: usize, batch: &mut [PlannedKernel], shape: u64) -> Option<ChosenChain> {
         let chains = &mut self.by_length[batch.len()];
-        let Some(nodes_set) = chains[index].set_kernels(batch) else {
+        let Some(nodes_set) = chains[index].set_kernels(batch, shape) else {
             let chain = chains.swap_remove(index);
             self.words.push(chain.word());
             return None;
@@ -232,18 +234,41 @@ impl Chains {
         Some(ChosenChain { length: batch.len(), index, nodes_set })
     }
 
-    /// Finds a free chain of this stream for these functions: the one that was not used for the
-    /// longest time. If a program repeats itself, that one had this place in it the last time, with
-    /// nearly the same parameters.
-    fn find_own(&mut self, stream: StreamId, batch: &[PlannedKernel], shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<usize> {
-        let chains = self.by_length[batch.len()].iter_mut().enumerate();
-        let own = chains.filter(|(_, chain)| chain.purpose == Purpose::Own(stream) && chain.shape() == shape && chain.can_hold(batch));
-        own.filter_map(|(index, chain)| chain.is_free(is_reached).then_some((chain.used, index))).min().map(|(_, index)| index)
+    /// Finds a free chain of this stream for these functions: the one in which the fewest nodes
+    /// differ. If a program repeats itself, that is mostly the one that was not used for the longest
+    /// time: it had this place in the program the last time.
+    fn find_own(&mut self, stream: StreamId, batch: &[PlannedKernel], shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<OwnChain> {
+        let chains = &mut self.by_length[batch.len()];
+        let mut twins: SmallVec<[(u64, usize); MOST_TWINS]> = SmallVec::new();
+        for (index, chain) in chains.iter_mut().enumerate() {
+            if chain.purpose == Purpose::Own(stream) && chain.shape() == shape && chain.can_hold(batch) && chain.is_free(is_reached) {
+                twins.push((chain.used, index));
+            }
+        }
+        twins.sort_unstable();
+        let mut best: Option<OwnChain> = None;
+        for (_, index) in twins {
+            let least = best.map_or(usize::MAX, |best| best.different);
+            let different = chains[index].count_different(batch, least);
+            if different < least {
+                best = Some(OwnChain { index, different });
+            }
+            if different == 0 {
+                break;
+            }
+        }
+        best
     }
 
     /// The number of chains of this stream for these functions.
     fn count_own(&self, stream: StreamId, length: usize, shape: u64) -> usize {
-        self.by_length[length].iter().filter(|chain| chain.purpose == Purpose::Own(stream) && chain.shape() == shape).count()
+        let made = self.by_length[length].iter().filter(|chain| chain.purpose == Purpose::Own(stream) && chain.shape() == shape).count();
+        made + self.count_pending(Purpose::Own(stream), length, shape)
+    }
+
+    /// The number of chains for these functions that are being made.
+    fn count_pending(&self, purpose: Purpose, length: usize, shape: u64) -> usize {
+        self.pending.iter().filter(|chain| (chain.purpose, chain.length, chain.shape) == (purpose, length, shape)).count()
     }
 
     /// Finds a free chain that can be set to this batch, among those of its length. A chain with
@@ -273,16 +298,22 @@ impl Chains {
     }
 
     /// Requests a chain of these kernels, if there is a free word and no chain is being made.
-    fn order_chain(&mut self, kernels: &[PlannedKernel], purpose: Purpose, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<ChainOrder> {
+    fn order_chain(
+        &mut self,
+        kernels: &[PlannedKernel],
+        shape: u64,
+        purpose: Purpose,
+        is_reached: &mut impl FnMut(SlotIndex, u64) -> bool,
+    ) -> Option<ChainOrder> {
         let length = kernels.len();
-        if self.pending.is_some() {
+        if self.is_driver_spared || self.pending.len() >= MOST_PENDING {
             return None;
         }
         if self.by_length[length].len() >= chain_limit(length) || self.words.is_empty() {
             self.evict_oldest(length, is_reached)?;
         }
-        let chain = PendingChain { length, word: self.words.pop()?, purpose };
-        self.pending = Some(chain);
+        let chain = PendingChain { length, word: self.words.pop()?, purpose, shape };
+        self.pending.push(chain);
         Some(ChainOrder { chain, kernels: kernels.to_vec() })
     }
 
@@ -307,14 +338,19 @@ impl Chains {
         Some(())
     }
 
+    /// From now on the driver is spared, or is not.
+    pub(super) fn spare_driver(&mut self, is_spared: bool) {
+        self.is_driver_spared = is_spared;
+    }
+
     /// Takes the chains that are to be destroyed.
     pub(super) fn take_retired(&mut self) -> Option<Vec<Chain>> {
-        (!self.retired.is_empty()).then(|| std::mem::take(&mut self.retired))
+        (!self.is_driver_spared && !self.retired.is_empty()).then(|| std::mem::take(&mut self.retired))
     }
 
     /// Adds a chain that a helper thread has made. `None` if it could not be made.
     pub(super) fn add_built(&mut self, pending: PendingChain, chain: Option<Chain>) {
-        self.pending = None;
+        self.pending.retain(|ordered| ordered.word != pending.word);
         match chain {
             Some(mut chain) => {
                 // Nobody could use it before, so it is not old.
@@ -347,37 +383,6 @@ impl Chains {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The places where segments end, if the engine begins at `start`.
-    fn ends(shapes: &[u64], start: usize) -> Vec<usize> {
-        let mut at = start;
-        std::iter::from_fn(|| {
-            at += find_end(shapes.len() - at, |offset| shapes[at + offset])?;
-            Some(at)
-        })
-        .collect()
-    }
-
-    #[test]
-    fn segments_of_a_program_are_the_same_wherever_a_batch_begins() {
-        let kernels: Vec<u64> = (0..3000).collect();
-        let from_first = ends(&kernels, 0);
-        assert!(from_first.len() > 50 && from_first.windows(2).all(|pair| pair[1] - pair[0] >= SHORTEST_SEGMENT), "{from_first:?}");
-        for start in 1..200 {
-            let elsewhere = ends(&kernels, start);
-            let alike = elsewhere.iter().rev().zip(from_first.iter().rev()).take_while(|(a, b)| a == b).count();
-            assert!(alike + 12 > elsewhere.len(), "from {start}: {elsewhere:?}");
-        }
-    }
-
-    #[test]
-    fn equal_kernels_are_not_cut_from_one_another() {
-        for shape in 0..64_u64 {
-            assert_eq!(find_end(128, |_| shape), None);
-        }
-        assert_eq!((mix(0), find_end(128, |at| u64::from(at < 20))), (0, Some(21)), "the first of others may end a segment");
-        assert_eq!(find_end(SHORTEST_SEGMENT - 1, |at| at as u64), None);
-    }
 
     #[test]
     fn batches_are_cut_into_few_chains() {

@@ -2,11 +2,12 @@
 //! which contain their fences. Other work is followed by a fence, because a client may wait for it.
 
 use super::chain::Chain;
-use super::chain::{can_be_node, has_clusters};
-use super::chains::{BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN, PendingChain, segment_length};
+use super::chain::{can_be_node, has_clusters, shape_of};
+use super::chains::{BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN, PendingChain};
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
-use super::queue::QueueState;
+use super::queue::{QueueState, StreamQueue};
+use super::segments::{Position, SHORTEST_SEGMENT};
 use super::small_sets::SmallSets;
 use super::streams::Streams;
 use crate::context::{ClientModule, ContextClient, Partition, PartitionId};
@@ -27,6 +28,10 @@ const QUANTUM: usize = LONGEST_CHAIN;
 const GATHER_WHILE_BUSY_NS: u64 = 8_000;
 /// Most nanoseconds for which work gathers. It also stops when the longest chain is full.
 const GATHER_LIMIT_NS: u64 = 100_000;
+/// While at least this many streams have work in flight, the beginning of a segment waits for the
+/// rest of it, also where its own stream has nothing in flight: the others keep the card busy, and
+/// the engine has less to do.
+const MANY_BUSY_STREAMS: usize = 4;
 
 /// A batch that is expected to take longer than this is submitted: what it contains is reported at
 /// its end, and who waits for a quiet card waits for that.
@@ -92,6 +97,8 @@ pub(crate) struct Issuer {
     tokens: Vec<u64>,
     /// The work from which they were planned.
     planned: Vec<Work>,
+    /// Their shapes.
+    shapes: Vec<u64>,
     /// How long the kernels in `batch` are expected to take, in nanoseconds.
     batch_ns: u64,
     /// The name of the kernel whose launch failed, until the engine takes it.
@@ -138,6 +145,7 @@ impl Issuer {
             batch: Vec::new(),
             tokens: Vec::new(),
             planned: Vec::new(),
+            shapes: Vec::new(),
             batch_ns: 0,
             failed_kernel: None,
         }
@@ -151,9 +159,22 @@ impl Issuer {
         if long_work_held && queue.state == QueueState::HeldBack {
             return true;
         }
+        if self.waits_for_segment(streams, queue, now) && (queue.work.len() <= queue.left || queue.position.is_within(queue.work.len())) {
+            return true;
+        }
         let Some(slot) = queue.slot.filter(|_| queue.in_flight > 0 && self.settings.coalesces) else { return false };
         let may_gather = queue.work.len() < LONGEST_CHAIN && now.saturating_sub(queue.since) < GATHER_LIMIT_NS;
         may_gather && streams.tracker.slot(slot).remaining_ns(now) > GATHER_WHILE_BUSY_NS
+    }
+
+    /// True if the beginning of a segment in this queue may wait for the rest of it, which is
+    /// expected to come.
+    fn waits_for_segment(&self, streams: &Streams, queue: &StreamQueue, now: u64) -> bool {
+        self.settings.coalesces
+            && queue.burst.goes_on(SHORTEST_SEGMENT)
+            && streams.tracker.busy_slots() >= MANY_BUSY_STREAMS
+            && now.saturating_sub(queue.since) < GATHER_LIMIT_NS
+            && matches!(queue.work.back(), Some((_, Work::Kernel(_) | Work::Set { .. })))
     }
 
     /// Serves the queue of one stream: submits up to a quantum of its work. The caller has taken
@@ -164,11 +185,13 @@ impl Issuer {
     /// The driver's. Work that was not submitted is back in the queue, and the client must be
     /// stopped.
     pub(crate) fn issue_stream(&mut self, streams: &mut Streams, id: StreamId, long_work_held: bool) -> Call<Served> {
-        let Some(queue) = streams.queues.get_mut(&id) else { return Ok(Served::Done) };
-        queue.state = QueueState::Idle;
-        if queue.work.is_empty() {
-            return Ok(Served::Done);
+        if let Some(queue) = streams.queues.get_mut(&id) {
+            queue.state = QueueState::Idle;
         }
+        let Some(queue) = streams.queues.get(&id).filter(|queue| !queue.work.is_empty()) else { return Ok(Served::Done) };
+        let waits = self.waits_for_segment(streams, queue, streams.clock.now());
+        let Some(queue) = streams.queues.get_mut(&id) else { return Ok(Served::Done) };
+        queue.left = 0;
         let stream = queue.stream.clone();
         let client = stream.client.clone();
         let partition = stream.partition();
@@ -206,10 +229,11 @@ impl Issuer {
                 Ok(Plan::Kernel(planned)) if may_chain && can_be_node(&planned) && streams.tracker.estimates.kernel_ns(planned.kernel()) < longest_node_ns => {
                     self.batch_ns += streams.tracker.estimates.kernel_ns(planned.kernel());
                     self.tokens.push(token);
+                    self.shapes.push(shape_of(&planned));
                     self.batch.push(planned);
                     self.planned.push(work);
                     if self.batch_ns > LONGEST_BATCH_NS {
-                        self.issue_batch(streams, bound, BatchEnd::Chance)?;
+                        self.issue_batch(streams, bound, BatchEnd::Chance, false)?;
                     }
                 }
                 Ok(Plan::Kernel(planned)) if planned.kernel().prints && !self.printing.begin(client.id) => {
@@ -224,7 +248,7 @@ impl Issuer {
                         Plan::Kernel(planned) if in_share && has_clusters(planned) => Some(planned.clone()),
                         _ => None,
                     };
-                    let issued = self.issue_batch(streams, bound, BatchEnd::Work).and_then(|()| self.issue_piece(streams, bound, token, plan));
+                    let issued = self.issue_batch(streams, bound, BatchEnd::Work, false).and_then(|()| self.issue_piece(streams, bound, token, plan));
                     if let Err(error) = issued {
                         if prints {
                             self.printing.end(client.id, 1);
@@ -254,13 +278,15 @@ impl Issuer {
                 }
                 Err(Refusal::Fault(fault)) => {
                     queue.work.push_front((token, work));
-                    self.issue_batch(streams, bound, BatchEnd::Work)?;
+                    self.issue_batch(streams, bound, BatchEnd::Work, false)?;
                     return Ok(Served::Fault(fault));
                 }
             }
         }
-        self.issue_batch(streams, bound, end)?;
-        streams.end_service(id);
+        let count = self.batch.len();
+        self.issue_batch(streams, bound, end, waits)?;
+        let waits_for_more = streams.queues.get(&id).is_some_and(|queue| count > 0 && queue.left == count);
+        streams.end_service(id, waits_for_more);
         Ok(served)
     }
 
@@ -386,41 +412,50 @@ impl Issuer {
     }
 
     /// Submits the batch that was collected: as chains where there are free ones, else one by one.
+    /// `waits`: the beginning of a segment waits for the rest of it.
     ///
     /// # Errors
     /// The driver's. Placeholders for the kernels that were not submitted are back in the queue.
-    fn issue_batch(&mut self, streams: &mut Streams, bound: BoundStream, end: BatchEnd) -> Call<()> {
-        if self.batch.is_empty() {
-            return Ok(());
-        }
+    fn issue_batch(&mut self, streams: &mut Streams, bound: BoundStream, end: BatchEnd, waits: bool) -> Call<()> {
         let (mut batch, mut tokens) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.tokens));
+        let shapes = std::mem::take(&mut self.shapes);
+        let mut position = streams.queues.get(&bound.id).map(|queue| queue.position).unwrap_or_default();
         self.batch_ns = 0;
         let mut at = 0;
         let mut issued = Ok(());
         let mut follows_segment = false;
         while at < batch.len() && issued.is_ok() {
             let whole = (batch.len() - at).min(LONGEST_CHAIN);
-            let segment = segment_length(&batch[at..at + whole]);
+            let segment = position.find_end(&shapes[at..at + whole]);
             // The rest of a segment may come while the one before, which was just submitted whole,
             // runs. Then this one has a chain, too, and its beginning alone has none.
-            if follows_segment && end == BatchEnd::Chance && segment.is_none() && whole < LONGEST_CHAIN {
+            if (follows_segment || waits) && end == BatchEnd::Chance && segment.is_none() && whole < LONGEST_CHAIN {
                 self.return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
                 break;
             }
-            match self.issue_batch_head(streams, bound, &mut batch[at..], &tokens[at..], Cut { segment, end }) {
-                Ok(count) => (at, follows_segment) = (at + count, segment == Some(count)),
+            let cut = Cut { segment, is_whole: position.is_beginning(), end };
+            match self.issue_batch_head(streams, bound, &mut batch[at..], &tokens[at..], &shapes[at..], cut) {
+                Ok(count) => {
+                    position.go_on(&shapes[at..at + count]);
+                    (at, follows_segment) = (at + count, segment == Some(count));
+                }
                 Err(error) => issued = Err(error),
             }
+        }
+        if let Some(queue) = streams.queues.get_mut(&bound.id) {
+            queue.position = if end == BatchEnd::Work { Position::default() } else { position };
         }
         streams.put_back(bound.id, &tokens[at..]);
         batch.clear();
         tokens.clear();
         self.planned.clear();
-        (self.batch, self.tokens) = (batch, tokens);
+        (self.batch, self.tokens, self.shapes) = (batch, tokens, shapes);
+        self.shapes.clear();
         issued
     }
 
-    /// Puts kernels that were planned back into their queue: the last ones of `planned`.
+    /// Puts kernels that were planned back into their queue: the last ones of `planned`. They wait
+    /// there for more.
     fn return_rest(&mut self, streams: &mut Streams, id: StreamId, rest: impl DoubleEndedIterator<Item = (PlannedKernel, u64)>) {
         let Some(queue) = streams.queues.get_mut(&id) else { return };
         for (kernel, token) in rest.rev() {
@@ -428,16 +463,25 @@ impl Issuer {
             kernel.undo(&mut work);
             queue.work.push_front((token, work));
         }
+        queue.left = queue.work.len();
     }
 
     /// Submits the beginning of a batch, as one chain or as one kernel. Returns the number of
     /// kernels that were submitted.
-    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: &mut [PlannedKernel], tokens: &[u64], cut: Cut) -> Call<usize> {
+    fn issue_batch_head(
+        &mut self,
+        streams: &mut Streams,
+        bound: BoundStream,
+        batch: &mut [PlannedKernel],
+        tokens: &[u64],
+        shapes: &[u64],
+        cut: Cut,
+    ) -> Call<usize> {
         // The fence kernel at a chain's end needs an SM. If a long kernel occupies all SMs, a
         // client that waits for a single kernel would also wait for that one. A value write needs
         // no SM.
         let write_fence = batch.len() == 1 && streams.tracker.is_card_filled();
-        let chosen = if write_fence { None } else { self.choose_chain(&mut streams.tracker, bound.id, batch, cut) };
+        let chosen = if write_fence { None } else { self.choose_chain(&mut streams.tracker, bound.id, batch, shapes, cut) };
         if let Some(chosen) = chosen {
             return self.issue_chain(streams, bound, &chosen, tokens);
         }
@@ -485,8 +529,8 @@ impl Issuer {
 
     /// Chooses a chain for the beginning of the batch. Keeps a request for another chain, and has
     /// chains destroyed that are no longer needed.
-    fn choose_chain(&mut self, tracker: &mut Tracker, stream: StreamId, batch: &mut [PlannedKernel], cut: Cut) -> Option<ChosenChain> {
-        let (chosen, order) = self.chains.choose(batch, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
+    fn choose_chain(&mut self, tracker: &mut Tracker, stream: StreamId, batch: &mut [PlannedKernel], shapes: &[u64], cut: Cut) -> Option<ChosenChain> {
+        let (chosen, order) = self.chains.choose(batch, shapes, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();
         if order.is_some() {
             self.order = order;
@@ -505,6 +549,11 @@ impl Issuer {
     /// Takes the request to make a chain, if there is one.
     pub(crate) fn take_order(&mut self) -> Option<ChainOrder> {
         self.order.take()
+    }
+
+    /// From now on no chains are made, or they are made again.
+    pub(crate) fn spare_driver(&mut self, is_spared: bool) {
+        self.chains.spare_driver(is_spared);
     }
 
     /// Takes the name of the kernel whose launch failed, if one has.

@@ -21,6 +21,7 @@ mod issuer;
 mod pieces;
 mod plan;
 mod queue;
+mod segments;
 mod small_sets;
 mod streams;
 

@@ -15,6 +15,7 @@
 //! A queue is in its engine's ready list exactly if it is `Ready` or `HeldBack`. While it is served
 //! it is in no list, and `Idle`.
 
+use super::segments::Position;
 use crate::context::ClientStream;
 use crate::track::{HeldReports, SlotIndex};
 use cumux_device::Work;
@@ -57,18 +58,62 @@ pub(crate) struct StreamQueue {
     pub since: u64,
     /// Reports of completed work that wait for printed text.
     pub held: HeldReports,
+    /// How far the kernels that were submitted are in their segment.
+    pub position: Position,
+    /// How much work was left in the queue when it was last served, if that waits for more.
+    pub left: usize,
+    /// The work that came since the stream last had none.
+    pub burst: Burst,
+}
+
+/// How much work comes until the client waits for its end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Burst {
+    /// The pieces of work that came since the stream last had none.
+    pieces: usize,
+    /// The number of pieces until it had none the last time. It falls by an eighth each time at
+    /// most, so that one pause of the client does not change much.
+    before: usize,
+}
+
+impl Burst {
+    /// One more piece of work comes.
+    fn add(&mut self, begins: bool) {
+        if begins {
+            self.before = self.pieces.max(self.before - self.before / 8);
+            self.pieces = 0;
+        }
+        self.pieces += 1;
+    }
+
+    /// True if at least this much more work is expected before the client waits for its end.
+    pub(super) fn goes_on(self, more: usize) -> bool {
+        self.pieces + more <= self.before
+    }
 }
 
 impl StreamQueue {
     /// An empty queue.
     pub(crate) fn new(stream: Arc<ClientStream>) -> StreamQueue {
-        StreamQueue { stream, work: VecDeque::new(), slot: None, in_flight: 0, state: QueueState::Idle, since: 0, held: HeldReports::default() }
+        StreamQueue {
+            stream,
+            work: VecDeque::new(),
+            slot: None,
+            in_flight: 0,
+            state: QueueState::Idle,
+            since: 0,
+            held: HeldReports::default(),
+            position: Position::default(),
+            left: 0,
+            burst: Burst::default(),
+        }
     }
 
     /// Adds work. Returns true if this makes the queue `Ready`, so that the caller puts it into the
     /// ready list.
     #[inline]
     pub(crate) fn push(&mut self, token: u64, work: Work, now: u64) -> bool {
+        self.burst.add(self.in_flight == 0 && self.work.is_empty());
         self.work.push_back((token, work));
         let was_waiting = matches!(self.state, QueueState::Idle | QueueState::Moving);
         if was_waiting {

@@ -41,12 +41,15 @@ impl Streams {
         self.queues.get(&id).map(|queue| queue.stream.client.id)
     }
 
-    /// The queue was served. If work is left, it is ready again.
-    pub(super) fn end_service(&mut self, id: StreamId) {
+    /// The queue was served. If work is left, it is ready again. `waits_for_more`: nothing was
+    /// submitted, because what is there waits for more.
+    pub(super) fn end_service(&mut self, id: StreamId, waits_for_more: bool) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         if queue.state == QueueState::Idle && !queue.work.is_empty() {
             queue.state = QueueState::Ready;
-            queue.since = self.clock.now();
+            if !waits_for_more {
+                queue.since = self.clock.now();
+            }
             self.ready.push_back(id);
         }
         self.release_slot_if_done(id);

@@ -1,7 +1,7 @@
 //! A pretended executor: keeps to the messages, does no work. What it did can be seen in the
 //! clients' pages.
 
-use super::{FOLDER, LOSE, MODE, NOTICE, SPEAK};
+use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK};
 use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
@@ -163,6 +163,11 @@ impl Executor {
                     (self.generation > 0).then_some(FromExecutor::Detached { status: Box::new(status) })
                 }
                 ToExecutor::Unconfine { .. } => None,
+                ToExecutor::SpareDriver { spare } => {
+                    let file = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default()).join(if spare { SPARED } else { SPARED_NO_MORE });
+                    std::fs::write(file, "").map_err(|error| error.to_string())?;
+                    None
+                }
                 // It is asked to let go, and does not.
                 ToExecutor::Release { .. } if mode == "keeps" => None,
                 ToExecutor::Release { session, .. } if mode == "occupied" => {
@@ -227,6 +232,9 @@ impl Executor {
                 }
                 ToExecutor::Metrics { .. } if self.generation > 0 && is_asked_for(LOSE) => {
                     connection.send(&FromExecutor::DeviceLost { why: "the story wants it".to_owned() }, &[]).map_err(|e| e.to_string())?;
+                    while mode == "ends slowly" && !is_asked_for(SPEAK) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
                     return Err("this executor has lost its device".into());
                 }
                 ToExecutor::Metrics { request } => {

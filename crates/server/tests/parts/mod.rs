@@ -17,6 +17,9 @@ const SOCKET: &str = "CUMUX_STORY_SOCKET";
 const FOLDER: &str = "CUMUX_STORY_FOLDER";
 /// The file in it that lets executors speak which serve nobody.
 const SPEAK: &str = "speak";
+/// The executor that serves was told to spare the driver, and to spare it no more.
+const SPARED: &str = "spared";
+const SPARED_NO_MORE: &str = "spared-no-more";
 /// The file in it that has the executor that serves say that its device looks at a fault.
 const NOTICE: &str = "notice";
 /// The file in it that has the executor that serves lose its device.

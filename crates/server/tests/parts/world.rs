@@ -1,6 +1,6 @@
 //! The story's side: it plays the daemon and the clients' programs.
 
-use super::{FOLDER, LOSE, MODE, NOTICE, SPEAK, again};
+use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, again};
 use cumux_link::connection::exactly;
 use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Listener, Process};
@@ -203,6 +203,16 @@ impl World {
     /// Until then, executors that serve nobody (see `executor.rs`) say nothing.
     pub fn let_executor_speak(&self) {
         std::fs::write(self.folder.join(SPEAK), "").unwrap();
+    }
+
+    /// The executor that serves was told to spare the driver.
+    pub fn is_driver_spared(&self) -> bool {
+        self.folder.join(SPARED).exists()
+    }
+
+    /// It was told that it need not any more.
+    pub fn is_driver_spared_no_more(&self) -> bool {
+        self.folder.join(SPARED_NO_MORE).exists()
     }
 
     /// The device of the executor that serves looks at a fault, and the server knows.
