@@ -7,8 +7,9 @@
 //!
 //! One that has lost its device holds that lock, too, when it ends. Beside its end an executor
 //! comes up in 2 s; after it, in 0.7. So the next one is started when it has ended. The one that
-//! serves is told when that end begins and when it is over: making a graph for a chain of kernels
-//! would wait for the lock, for 0.2 s, and hold another one that all launches need.
+//! serves is told to spare the driver until the lost one has ended and the next one has come up:
+//! making a graph for a chain of kernels would wait for the lock, for up to 0.2 s, and hold another
+//! one that all launches need.
 
 use crate::core::Core;
 use crate::host::Host;
@@ -19,8 +20,11 @@ use std::time::{Duration, Instant};
 /// An executor that has lost its device has ended by then, or is not waited for any longer.
 const LONGEST_END: Duration = Duration::from_millis(1_500);
 
-/// An executor that has lost its device begins to end no sooner than this. (It stays for 250 ms.)
-const BEFORE_END: Duration = Duration::from_millis(200);
+/// An executor that begins to serve spares nothing for so long. It makes most of its chains then,
+/// and the one that has lost its device stays for 250 ms.
+const BEFORE_SPARING: Duration = Duration::from_millis(200);
+/// An executor that comes up is up by then, or nothing is spared for it any longer.
+const LONGEST_COMING_UP: Duration = Duration::from_millis(1_500);
 
 fn comes_up(worker: &Worker) -> bool {
     worker.is_shared() && worker.is_awaited()
@@ -49,18 +53,22 @@ impl<H: Host> Core<H> {
         self.executors.workers.values().any(|worker| worker.lost_since.is_some_and(|since| now < since + LONGEST_END))
     }
 
-    /// Tells the executor that serves whether the end of another one keeps the driver busy.
+    /// Tells the executor that serves whether another one keeps the driver busy after a fault.
     pub(crate) fn spare_driver(&mut self, now: Instant) {
         let Some(serving) = self.executors.service.serving() else { return };
-        let is_ending = |worker: &Worker| worker.lost_since.is_some_and(|since| (since + BEFORE_END..since + LONGEST_END).contains(&now));
-        let spare = self.executors.workers.values().any(is_ending);
-        let told = self.executors.sparing == Some(serving);
-        if spare != told
-            && let Some(worker) = self.executors.workers.get(&serving)
-        {
+        let Some(worker) = self.executors.workers.get(&serving) else { return };
+        let begins = worker.serving_since.is_some_and(|since| now < since + BEFORE_SPARING);
+        let spare = self.executors.takeovers > 0 && !begins && self.keeps_driver_busy(now);
+        if spare != (self.executors.sparing == Some(serving)) {
             worker.send(ToExecutor::SpareDriver { spare });
             self.executors.sparing = spare.then_some(serving);
         }
+    }
+
+    /// Whether an executor ends after a fault, or comes up.
+    fn keeps_driver_busy(&self, now: Instant) -> bool {
+        let is_coming_up = |worker: &Worker| worker.is_shared() && worker.awaited_since().is_some_and(|since| now < since + LONGEST_COMING_UP);
+        self.is_one_ending(now) || self.executors.workers.values().any(is_coming_up)
     }
 
     /// Ends an executor that has lost its device if nobody can take over yet. Otherwise it ends by
@@ -76,9 +84,15 @@ impl<H: Host> Core<H> {
     /// When something here is due.
     pub(crate) fn calm_deadlines(&self) -> impl Iterator<Item = Instant> {
         let now = Instant::now();
-        let losses = self.executors.workers.values().filter_map(|worker| worker.lost_since);
-        let ends = losses.flat_map(|since| [since + BEFORE_END, since + LONGEST_END]).filter(move |at| *at > now);
-        self.executors.calm_until.into_iter().chain(ends)
+        let of_worker = |worker: &Worker| {
+            [
+                worker.lost_since.map(|since| since + LONGEST_END),
+                worker.serving_since.map(|since| since + BEFORE_SPARING),
+                worker.awaited_since().map(|since| since + LONGEST_COMING_UP),
+            ]
+        };
+        let all = self.executors.workers.values().flat_map(of_worker).flatten().filter(move |at| *at > now);
+        self.executors.calm_until.into_iter().chain(all)
     }
 
     /// Ends the calm if it has lasted too long, or nobody else can take over.

@@ -250,6 +250,11 @@ impl Worker {
         matches!(self.contact, Contact::Awaited { .. })
     }
 
+    /// Since when it is waited for, if it has not said hello.
+    pub(crate) fn awaited_since(&self) -> Option<Instant> {
+        if let Contact::Awaited { since } = self.contact { Some(since) } else { None }
+    }
+
     fn is_connected(&self) -> bool {
         matches!(self.contact, Contact::Made { course: Course::Connected, .. })
     }
