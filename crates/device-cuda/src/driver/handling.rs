@@ -26,7 +26,7 @@ use super::debugger::{Debugger, Piece};
 use super::messages::{is_fault_announced, notify_noticed};
 use crate::fault::WarpRecords;
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ struct Means {
 struct Handling {
     stage: Stage,
     /// What was read ahead since the card was stopped, by memory and number of the chunk.
-    ahead: BTreeMap<(u32, u64), Box<[u8]>>,
+    ahead: FxHashMap<(u32, u64), Box<[u8]>>,
     area: Option<Area>,
     means: Option<Means>,
 }
@@ -145,27 +145,25 @@ pub(super) fn after_stop_or_go(stopped: bool) {
     CHANGED.notify_all();
 }
 
-/// Fills `buffer` with what was read ahead, or is read ahead now. False if the driver has to read
-/// it itself.
-pub(super) fn read_ahead(debugger: Debugger, piece: Piece, buffer: &mut [u8]) -> bool {
+/// Hands `take` the piece as it was read ahead, or is read ahead now. False if the driver has to
+/// read it itself. For a card full of warps this is called a million times.
+pub(super) fn read_ahead(debugger: Debugger, piece: Piece, take: impl FnOnce(&[u8])) -> bool {
     let mut handling = HANDLING.lock();
     let Some(handling) = handling.as_mut().filter(|handling| matches!(handling.stage, Stage::Stopped)) else { return false };
     let (number, start) = (piece.offset / CHUNK, (piece.offset % CHUNK) as usize);
-    let end = start + buffer.len();
+    let end = start + piece.length as usize;
     if end > CHUNK as usize {
         return false;
     }
-    if !handling.ahead.contains_key(&(piece.memory, number)) {
-        if (handling.ahead.len() + 1) * CHUNK as usize > MOST_AHEAD {
-            handling.ahead.clear();
-        }
+    if (handling.ahead.len() + 1) * CHUNK as usize > MOST_AHEAD {
+        handling.ahead.clear();
+    }
+    let read = || {
         let mut chunk = vec![0; CHUNK as usize].into_boxed_slice();
         // The end of a memory is no multiple of a chunk: what lies there is not read ahead.
-        let chunk = if debugger.read(piece.memory, number * CHUNK, &mut chunk) { chunk } else { Box::default() };
-        handling.ahead.insert((piece.memory, number), chunk);
-    }
-    let found = handling.ahead.get(&(piece.memory, number)).and_then(|chunk| chunk.get(start..end));
-    found.map(|bytes| buffer.copy_from_slice(bytes)).is_some()
+        if debugger.read(piece.memory, number * CHUNK, &mut chunk) { chunk } else { Box::default() }
+    };
+    handling.ahead.entry((piece.memory, number)).or_insert_with(read).get(start..end).map(take).is_some()
 }
 
 /// The driver has read this itself.

@@ -59,13 +59,15 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
                 return pass_on();
             }
             let piece = Piece { memory: transfer.memory, offset: transfer.offset, length: transfer.length };
-            // SAFETY: the driver gives a buffer of that length, and waits meanwhile.
-            let buffer = unsafe { core::slice::from_raw_parts_mut(transfer.buffer, transfer.length as usize) };
             if control.command == WRITE_MEMORY {
-                handling::before_write(debugger, piece, buffer);
+                // SAFETY: the driver gives a buffer of that length to be written, and waits.
+                let bytes = unsafe { core::slice::from_raw_parts(transfer.buffer, transfer.length as usize) };
+                handling::before_write(debugger, piece, bytes);
                 return pass_on();
             }
-            if handling::read_ahead(debugger, piece, buffer) {
+            // SAFETY: the driver gives a buffer of the length of the piece, and waits meanwhile.
+            let fill = |bytes: &[u8]| unsafe { transfer.buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            if handling::read_ahead(debugger, piece, fill) {
                 // SAFETY: the structure of the request, which its maker reads afterwards.
                 unsafe { argument.cast::<Control>().write_unaligned(Control { status: 0, ..control }) };
                 return 0;
@@ -74,7 +76,8 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             // SAFETY: as above.
             let status = unsafe { argument.cast::<Control>().read_unaligned() }.status;
             if result == 0 && status == 0 {
-                handling::after_read(piece, buffer);
+                // SAFETY: the request has filled the driver's buffer, which has that length.
+                handling::after_read(piece, unsafe { core::slice::from_raw_parts(transfer.buffer, transfer.length as usize) });
             }
             result
         }

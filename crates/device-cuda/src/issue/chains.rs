@@ -10,6 +10,7 @@
 
 use super::chain::{Chain, Purpose, join_shapes};
 use super::plan::PlannedKernel;
+use super::segments::SHORTEST_SEGMENT;
 use crate::track::{FenceWord, SlotIndex};
 use cumux_device::StreamId;
 use rustc_hash::FxHashMap;
@@ -26,8 +27,9 @@ const OFTEN: u8 = 3;
 const VERY_OFTEN: u8 = 24;
 /// A sequence of functions gets a general chain when it has come this often, with any parameters.
 const AGAIN: u8 = 2;
-/// Most chains of a stream for the same functions. There are several because a chain that runs
-/// cannot be set, and because a program may run the same functions on several things in turn.
+/// Most chains of a stream for the same functions, of any number. There are several because a chain
+/// that runs cannot be set, and because a program may run the same functions on several things in
+/// turn.
 const MOST_TWINS: usize = 8;
 /// Distinguishes the hashes of sequences of functions of any stream, in the counts.
 const SHAPE_COUNTS: u64 = 0x5eed;
@@ -38,8 +40,6 @@ const TWIN_COUNTS: u64 = 0x7_0171_5eed;
 const RETARGETED_LENGTH: usize = 4;
 /// A chain that was not used for this many launches of chains may be evicted.
 const OLD_LAUNCHES: u64 = 1024;
-/// Most chains that are ordered and not made yet.
-const MOST_PENDING: usize = 8;
 /// Most batches that are counted. After that, counting starts again.
 const COUNTED_BATCHES: usize = 4096;
 
@@ -48,8 +48,14 @@ const COUNTED_BATCHES: usize = 4096;
 const fn chain_limit(length: usize) -> usize {
     match length {
         1 => 96,
+        2..SHORTEST_SEGMENT => 64,
         _ => 128,
     }
+}
+
+/// Most chains of a stream for the same functions. Setting a short one costs less than another one.
+const fn twin_limit(length: usize) -> usize {
+    if length < SHORTEST_SEGMENT { MOST_TWINS / 2 } else { MOST_TWINS }
 }
 
 /// A stream's part of a key of the counts.
@@ -101,8 +107,6 @@ pub(crate) struct PendingChain {
     pub word: FenceWord,
     /// What it is for.
     pub purpose: Purpose,
-    /// The hash of its functions.
-    shape: u64,
 }
 
 /// A chain of a stream that fits a batch.
@@ -126,9 +130,9 @@ pub(crate) struct ChainOrder {
 pub(super) struct Chains {
     /// The chains, by length.
     by_length: Vec<Vec<Chain>>,
-    /// The chains that are being made, one after the other: making a chain delays other clients'
-    /// launches.
-    pending: Vec<PendingChain>,
+    /// The chain that is being made. There is one at a time, because making a chain delays other
+    /// clients' launches.
+    pending: Option<PendingChain>,
     /// How often batches have come for which no chain was set.
     counts: FxHashMap<u64, u8>,
     /// Words that no chain uses.
@@ -139,8 +143,8 @@ pub(super) struct Chains {
     leaving: Vec<Chain>,
     /// The number of launches of chains so far.
     launches: u64,
-    /// No chain is made now: each would wait for a lock of the driver, and all launches with it.
-    is_driver_spared: bool,
+    /// Whether chains are made and destroyed now.
+    makes_chains: bool,
 }
 
 impl Chains {
@@ -150,19 +154,20 @@ impl Chains {
         by_length.resize_with(LONGEST_CHAIN + 1, Vec::new);
         Chains {
             by_length,
-            pending: Vec::new(),
+            pending: None,
             counts: FxHashMap::default(),
             words: words.collect(),
             retired: Vec::new(),
             leaving: Vec::new(),
             launches: 0,
-            is_driver_spared: false,
+            makes_chains: true,
         }
     }
 
     /// Chooses a chain for the beginning of a stream's `batch`, whose kernels have these `shapes`,
-    /// and sets it, and may return a request to make another chain. `is_reached` says whether a fence of a slot is reached. If a
-    /// chain is chosen and had to be set, its former kernels are in `batch` afterwards.
+    /// and sets it, and may return a request to make another chain. `is_reached` says whether a
+    /// fence of a slot is reached. If a chain is chosen and had to be set, its former kernels are in
+    /// `batch` afterwards.
     pub(super) fn choose(
         &mut self,
         batch: &mut [PlannedKernel],
@@ -184,7 +189,7 @@ impl Chains {
             let often = if repeats || length == general { OFTEN } else { VERY_OFTEN };
             let mut found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
             let is_wanted = order.is_none()
-                && self.count_own(stream, length, shape) < MOST_TWINS
+                && self.count_own(stream, length, shape) < twin_limit(length)
                 && match found {
                     // There are several such batches in turn: another chain will have the
                     // parameters of one of them the next time.
@@ -193,7 +198,7 @@ impl Chains {
                     None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
                 };
             if is_wanted {
-                order = self.order_chain(&batch[..length], shape, Purpose::Own(stream), &mut is_reached);
+                order = self.order_chain(&batch[..length], Purpose::Own(stream), &mut is_reached);
                 // An evicted chain makes others move.
                 found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
             }
@@ -213,15 +218,15 @@ impl Chains {
             }
             None => {
                 // A batch that comes once is not worth a graph.
-                let again = order.is_none() && self.count_pending(Purpose::General, general, shape) == 0 && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
-                let order = if again { self.order_chain(beginning, shape, Purpose::General, &mut is_reached) } else { order };
+                let again = order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
+                let order = if again { self.order_chain(beginning, Purpose::General, &mut is_reached) } else { order };
                 (None, order)
             }
         }
     }
 
-    /// Sets the chain with this index to the batch of this shape, among the chains of its length. `None` if the
-    /// driver refuses a kernel: then there is no such chain any more.
+    /// Sets the chain with this index to the batch of this shape, among the chains of its length.
+    /// `None` if the driver refuses a kernel: then there is no such chain any more.
     fn set_chain(&mut self, index: usize, batch: &mut [PlannedKernel], shape: u64) -> Option<ChosenChain> {
         let chains = &mut self.by_length[batch.len()];
         let Some(nodes_set) = chains[index].set_kernels(batch, shape) else {
@@ -262,13 +267,7 @@ impl Chains {
 
     /// The number of chains of this stream for these functions.
     fn count_own(&self, stream: StreamId, length: usize, shape: u64) -> usize {
-        let made = self.by_length[length].iter().filter(|chain| chain.purpose == Purpose::Own(stream) && chain.shape() == shape).count();
-        made + self.count_pending(Purpose::Own(stream), length, shape)
-    }
-
-    /// The number of chains for these functions that are being made.
-    fn count_pending(&self, purpose: Purpose, length: usize, shape: u64) -> usize {
-        self.pending.iter().filter(|chain| (chain.purpose, chain.length, chain.shape) == (purpose, length, shape)).count()
+        self.by_length[length].iter().filter(|chain| chain.purpose == Purpose::Own(stream) && chain.shape() == shape).count()
     }
 
     /// Finds a free chain that can be set to this batch, among those of its length. A chain with
@@ -298,22 +297,16 @@ impl Chains {
     }
 
     /// Requests a chain of these kernels, if there is a free word and no chain is being made.
-    fn order_chain(
-        &mut self,
-        kernels: &[PlannedKernel],
-        shape: u64,
-        purpose: Purpose,
-        is_reached: &mut impl FnMut(SlotIndex, u64) -> bool,
-    ) -> Option<ChainOrder> {
+    fn order_chain(&mut self, kernels: &[PlannedKernel], purpose: Purpose, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<ChainOrder> {
         let length = kernels.len();
-        if self.is_driver_spared || self.pending.len() >= MOST_PENDING {
+        if !self.makes_chains || self.pending.is_some() {
             return None;
         }
         if self.by_length[length].len() >= chain_limit(length) || self.words.is_empty() {
             self.evict_oldest(length, is_reached)?;
         }
-        let chain = PendingChain { length, word: self.words.pop()?, purpose, shape };
-        self.pending.push(chain);
+        let chain = PendingChain { length, word: self.words.pop()?, purpose };
+        self.pending = Some(chain);
         Some(ChainOrder { chain, kernels: kernels.to_vec() })
     }
 
@@ -338,19 +331,19 @@ impl Chains {
         Some(())
     }
 
-    /// From now on the driver is spared, or is not.
-    pub(super) fn spare_driver(&mut self, is_spared: bool) {
-        self.is_driver_spared = is_spared;
+    /// Whether chains are made and destroyed from now on.
+    pub(super) fn set_making(&mut self, makes_chains: bool) {
+        self.makes_chains = makes_chains;
     }
 
     /// Takes the chains that are to be destroyed.
     pub(super) fn take_retired(&mut self) -> Option<Vec<Chain>> {
-        (!self.is_driver_spared && !self.retired.is_empty()).then(|| std::mem::take(&mut self.retired))
+        (self.makes_chains && !self.retired.is_empty()).then(|| std::mem::take(&mut self.retired))
     }
 
     /// Adds a chain that a helper thread has made. `None` if it could not be made.
     pub(super) fn add_built(&mut self, pending: PendingChain, chain: Option<Chain>) {
-        self.pending.retain(|ordered| ordered.word != pending.word);
+        self.pending = None;
         match chain {
             Some(mut chain) => {
                 // Nobody could use it before, so it is not old.

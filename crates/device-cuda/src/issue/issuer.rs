@@ -37,6 +37,11 @@ const MANY_BUSY_STREAMS: usize = 4;
 /// its end, and who waits for a quiet card waits for that.
 const LONGEST_BATCH_NS: u64 = 2_000_000;
 
+/// Where work in flight has not moved for this many nanoseconds, no chains are made or destroyed.
+/// A new chain is uploaded in a stream of this crate's. If that shares a queue of the card with a
+/// kernel that does not end, the driver may wait for the upload, and holds the context's lock.
+const STANDS_STILL_NS: u64 = 20_000_000;
+
 /// The outcome of serving a queue.
 pub(crate) enum Served {
     /// The quantum is used up, or there is no work that may be submitted now.
@@ -103,6 +108,8 @@ pub(crate) struct Issuer {
     batch_ns: u64,
     /// The name of the kernel whose launch failed, until the engine takes it.
     failed_kernel: Option<Arc<str>>,
+    /// True if another process holds a lock of the driver for long.
+    is_driver_spared: bool,
 }
 
 /// A client stream that is being served, and the slot to which it is bound.
@@ -148,6 +155,7 @@ impl Issuer {
             shapes: Vec::new(),
             batch_ns: 0,
             failed_kernel: None,
+            is_driver_spared: false,
         }
     }
 
@@ -481,7 +489,7 @@ impl Issuer {
         // client that waits for a single kernel would also wait for that one. A value write needs
         // no SM.
         let write_fence = batch.len() == 1 && streams.tracker.is_card_filled();
-        let chosen = if write_fence { None } else { self.choose_chain(&mut streams.tracker, bound.id, batch, shapes, cut) };
+        let chosen = if write_fence { None } else { self.choose_chain(streams, bound.id, batch, shapes, cut) };
         if let Some(chosen) = chosen {
             return self.issue_chain(streams, bound, &chosen, tokens);
         }
@@ -529,7 +537,10 @@ impl Issuer {
 
     /// Chooses a chain for the beginning of the batch. Keeps a request for another chain, and has
     /// chains destroyed that are no longer needed.
-    fn choose_chain(&mut self, tracker: &mut Tracker, stream: StreamId, batch: &mut [PlannedKernel], shapes: &[u64], cut: Cut) -> Option<ChosenChain> {
+    fn choose_chain(&mut self, streams: &mut Streams, stream: StreamId, batch: &mut [PlannedKernel], shapes: &[u64], cut: Cut) -> Option<ChosenChain> {
+        let Streams { tracker, clock, .. } = streams;
+        let now = clock.now();
+        self.chains.set_making(!self.is_driver_spared && !tracker.stands_still(now, STANDS_STILL_NS));
         let (chosen, order) = self.chains.choose(batch, shapes, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();
         if order.is_some() {
@@ -553,7 +564,7 @@ impl Issuer {
 
     /// From now on no chains are made, or they are made again.
     pub(crate) fn spare_driver(&mut self, is_spared: bool) {
-        self.chains.spare_driver(is_spared);
+        self.is_driver_spared = is_spared;
     }
 
     /// Takes the name of the kernel whose launch failed, if one has.

@@ -137,6 +137,22 @@ mod tests {
     use cumux_device::StreamId;
 
     #[test]
+    fn a_burst_is_expected_to_be_as_long_as_those_before() {
+        let mut burst = Burst::default();
+        let mut come = |burst: &mut Burst, pieces: usize| (0..pieces).for_each(|at| burst.add(at == 0));
+        come(&mut burst, 231);
+        assert!(!burst.goes_on(1), "nobody knows how long the first one is");
+        come(&mut burst, 215);
+        assert!(burst.goes_on(16) && !burst.goes_on(17));
+        // A client that waits in between changes little, one that has changed its ways is believed.
+        come(&mut burst, 3);
+        come(&mut burst, 3);
+        assert!(burst.goes_on(150));
+        (0..60).for_each(|_| come(&mut burst, 1));
+        assert!(!burst.goes_on(16));
+    }
+
+    #[test]
     fn new_work_makes_a_queue_ready_unless_it_is_or_must_wait() {
         let client = Arc::new(ContextClient::new(1, 0, Urgency::Normal, None));
         let mut queue = StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client, 0, 0)));

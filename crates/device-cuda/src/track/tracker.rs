@@ -201,6 +201,11 @@ impl Tracker {
         self.busy.iter().any(|at| self.pool.slot(*at).runs_long(now))
     }
 
+    /// True if work in flight of a stream has not moved for so long.
+    pub(crate) fn stands_still(&self, now: u64, for_ns: u64) -> bool {
+        self.busy.iter().any(|at| self.pool.slot(*at).still_ns(now) > for_ns)
+    }
+
     /// All flights, with their slots.
     pub(crate) fn flights(&self) -> impl Iterator<Item = (&StreamSlot, &Flight)> {
         let slots = self.busy.iter().map(|at| self.pool.slot(*at));
