@@ -15,7 +15,6 @@ use crate::session::{Moving, Seat, Way, shortened};
 use crate::worker::Worker;
 use cumux_wire::message::{Capabilities, Home, Place, Scope, ToExecutor, Wisher};
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 impl<H: Host> Core<H> {
     /// Executors that serve some sessions alone.
@@ -44,9 +43,9 @@ impl<H: Host> Core<H> {
     }
 
     /// From now on an executor serves these sessions alone and takes no others: it is apart. Those
-    /// of its own that are not among them are nobody's. It is asked for those that stay after
-    /// `ask_after`; none = at once.
-    pub(crate) fn set_aside(&mut self, id: u64, staying: &BTreeSet<u32>, ask_after: Option<Instant>) {
+    /// of its own that are not among them are nobody's. It may be asked at once for those that
+    /// stay.
+    pub(crate) fn set_aside(&mut self, id: u64, staying: &BTreeSet<u32>) {
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         worker.scope = match worker.scope {
             own @ Scope::Own { .. } => own,
@@ -56,7 +55,7 @@ impl<H: Host> Core<H> {
             let was_here = session.seat == Seat::Apart { worker: id };
             if staying.contains(&session.about.id) {
                 session.seat = Seat::Apart { worker: id };
-                session.move_after = ask_after;
+                session.move_after = None;
                 session.stays_because.clear();
             } else if was_here {
                 // It stayed for a while, and goes on as after a takeover.

@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 /// An executor that has served so long was a good one.
 const LASTING: Duration = Duration::from_secs(1);
-/// Clients whose kernel did not end stay in their executor for so long at least.
-const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 /// How often an executor without a keeper is asked to take a client.
 const SEAT_ATTEMPTS: u32 = 20;
 
@@ -280,8 +278,13 @@ impl<H: Host> Core<H> {
     pub(crate) fn set_apart(&mut self, id: u64, staying: &[u32]) {
         let Some(worker) = self.executors.workers.get(&id) else { return };
         let pid = worker.pid;
+        self.set_aside(id, &staying.iter().copied().collect());
         // They come back when their work has ended.
-        self.set_aside(id, &staying.iter().copied().collect(), Some(Instant::now() + COME_BACK_AFTER));
+        for session in staying {
+            if let Some(session) = self.clients.sessions.get_mut(session) {
+                session.move_after = Some(session.come_back.after_leaving(Instant::now()));
+            }
+        }
         let pids: Vec<u32> = staying.iter().filter_map(|id| self.clients.sessions.get(id)).map(|session| session.about.pid).collect();
         if self.executors.service.active() == Some(id) {
             let why = format!(" serving all but client processes {pids:?}, whose kernels do not end and who keep it for themselves");

@@ -47,13 +47,14 @@
 //! ```
 //!
 //! Any of them may use the small modules `watch` (ends of processes), `outbox` (sending without
-//! waiting), `log`, `fault_log` and `state_file`.
+//! waiting), `come_back` (for how long a client stays apart), `log`, `fault_log` and `state_file`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
 mod apart;
 mod calm;
 mod clients;
+mod come_back;
 mod confine;
 mod core;
 mod ending;

@@ -1,5 +1,6 @@
 //! One client and its files.
 
+use crate::come_back::ComeBack;
 use crate::host::Fate;
 use cumux_link::connection::exactly;
 use cumux_link::{Connection, LinkError, escape_foreign};
@@ -229,6 +230,8 @@ pub(crate) struct ClientSession {
     pub(crate) moving: Moving,
     /// It is not asked for before, because it could not leave.
     pub(crate) move_after: Option<Instant>,
+    /// When it comes back from an executor apart.
+    pub(crate) come_back: ComeBack,
     /// Why it could not leave when it was last asked for.
     pub(crate) stays_because: String,
     /// Who waits for its move.
@@ -272,6 +275,7 @@ impl ClientSession {
             seat: Seat::No,
             moving: Moving::Still,
             move_after: None,
+            come_back: ComeBack::default(),
             stays_because: String::new(),
             movers: Vec::new(),
             unexplained_after: None,

@@ -120,7 +120,7 @@ impl<H: Host> Core<H> {
         worker.send(ToExecutor::Retire);
         let pid = worker.pid;
         let there: BTreeSet<u32> = self.clients.sessions.values().filter(|session| session.seat == Seat::Taken).map(|session| session.about.id).collect();
-        self.set_aside(old, &there, None);
+        self.set_aside(old, &there);
         self.executors.service = Service::ByNobody;
         self.note(&format!("The {} clients of executor {pid} move to the next one", there.len()));
         self.end_if_empty(old);

@@ -659,8 +659,8 @@ pub enum ToExecutor {
         unless_still: bool,
     },
     /// An executor that has lost its device is about to end, or has ended. Meanwhile it holds a
-    /// lock of the driver, which all processes of a card share: what need not be asked of the driver
-    /// waits. Not answered.
+    /// lock of the driver, which all processes of a card share: what need not be asked of the
+    /// driver waits. Not answered.
     SpareDriver {
         /// True: from now on; false: no more.
         spare: bool,

@@ -166,8 +166,8 @@ impl Chains {
 
     /// Chooses a chain for the beginning of a stream's `batch`, whose kernels have these `shapes`,
     /// and sets it, and may return a request to make another chain. `is_reached` says whether a
-    /// fence of a slot is reached. If a chain is chosen and had to be set, its former kernels are in
-    /// `batch` afterwards.
+    /// fence of a slot is reached. If a chain is chosen and had to be set, its former kernels are
+    /// in `batch` afterwards.
     pub(super) fn choose(
         &mut self,
         batch: &mut [PlannedKernel],
@@ -240,8 +240,8 @@ impl Chains {
     }
 
     /// Finds a free chain of this stream for these functions: the one in which the fewest nodes
-    /// differ. If a program repeats itself, that is mostly the one that was not used for the longest
-    /// time: it had this place in the program the last time.
+    /// differ. If a program repeats itself, that is mostly the one that was not used for the
+    /// longest time: it had this place in the program the last time.
     fn find_own(&mut self, stream: StreamId, batch: &[PlannedKernel], shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<OwnChain> {
         let chains = &mut self.by_length[batch.len()];
         let mut twins: SmallVec<[(u64, usize); MOST_TWINS]> = SmallVec::new();

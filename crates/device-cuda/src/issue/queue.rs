@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_burst_is_expected_to_be_as_long_as_those_before() {
         let mut burst = Burst::default();
-        let mut come = |burst: &mut Burst, pieces: usize| (0..pieces).for_each(|at| burst.add(at == 0));
+        let come = |burst: &mut Burst, pieces: usize| (0..pieces).for_each(|at| burst.add(at == 0));
         come(&mut burst, 231);
         assert!(!burst.goes_on(1), "nobody knows how long the first one is");
         come(&mut burst, 215);
