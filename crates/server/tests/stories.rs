@@ -92,6 +92,7 @@ fn the_standby_takes_over_when_the_executor_is_killed() {
         assert!(note.contains("2 clients go on, 0 do not"), "{note}");
         generation += 1;
         assert_eq!((a.generation(), b.generation()), (generation, generation), "the pages know the new one");
+        assert!(world.is_unexplained(generation), "somebody's work may have been its end");
         let after = world.status();
         assert_eq!((after.executor, after.takeovers, after.clients[0].takeovers), (before.standby, generation - 1, generation - 1));
         assert_eq!((a.sticky(), b.sticky()), (0, 0));
@@ -647,6 +648,7 @@ fn occupied(world: &mut World) -> ([parts::world::FakeClient; 3], u32) {
     assert!(after.executor == before.standby && after.standby != before.executor, "{before:?} {after:?}");
     assert_eq!(after.clients.len(), 3);
     assert_eq!(clients.each_ref().map(|client| client.generation()), [1, 2, 2], "the others go on in the next one");
+    assert!(!world.is_unexplained(2), "nobody's work has ended anything");
     (clients, before.executor)
 }
 
@@ -776,6 +778,7 @@ fn the_one_that_serves_spares_the_driver_while_the_lost_one_ends() {
     world.wait_for(|_| has_file(first.standby, "ring"));
     world.lose_device();
     world.status_when(|s| s.takeovers == 1 && s.state == "ACTIVE");
+    assert!(!world.is_unexplained(2), "a client was told that it broke the device");
     world.wait_for(World::is_driver_spared);
     assert_eq!((client.sticky(), client.generation()), (0, 2));
     world.let_executor_speak();

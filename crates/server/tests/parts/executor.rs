@@ -1,7 +1,7 @@
 //! A pretended executor: keeps to the messages, does no work. What it did can be seen in the
 //! clients' pages.
 
-use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK};
+use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED};
 use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
@@ -194,7 +194,11 @@ impl Executor {
                     }
                     Some(FromExecutor::ServesEnd { request })
                 }
-                ToExecutor::Activate { generation, .. } => {
+                ToExecutor::Activate { generation, unexplained_after_ms, .. } => {
+                    if unexplained_after_ms.is_some() {
+                        let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default());
+                        std::fs::write(folder.join(format!("{UNEXPLAINED}{generation}")), "").map_err(|error| error.to_string())?;
+                    }
                     if mode == "dies" || (mode == "dies again" && generation > 1) {
                         return Err("this executor dies when it is activated".into());
                     }

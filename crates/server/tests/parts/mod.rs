@@ -20,6 +20,8 @@ const SPEAK: &str = "speak";
 /// The executor that serves was told to spare the driver, and to spare it no more.
 const SPARED: &str = "spared";
 const SPARED_NO_MORE: &str = "spared-no-more";
+/// Nobody knew why the executor before this generation had ended.
+const UNEXPLAINED: &str = "unexplained-";
 /// The file in it that has the executor that serves say that its device looks at a fault.
 const NOTICE: &str = "notice";
 /// The file in it that has the executor that serves lose its device.

@@ -1,6 +1,6 @@
 //! The story's side: it plays the daemon and the clients' programs.
 
-use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, again};
+use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED, again};
 use cumux_link::connection::exactly;
 use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Listener, Process};
@@ -208,6 +208,11 @@ impl World {
     /// The executor that serves was told to spare the driver.
     pub fn is_driver_spared(&self) -> bool {
         self.folder.join(SPARED).exists()
+    }
+
+    /// Whether the executor of this generation was told that nobody knows why the one before ended.
+    pub fn is_unexplained(&self, generation: u32) -> bool {
+        self.folder.join(format!("{UNEXPLAINED}{generation}")).exists()
     }
 
     /// It was told that it need not any more.
