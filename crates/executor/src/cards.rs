@@ -300,11 +300,12 @@ impl Cards {
         self.of(client).into_iter().try_for_each(|device| device.map_window(client, window, address, bytes))
     }
 
-    /// As [`cumux_device::Memory::maps_ahead`].
+    /// As [`cumux_device::Takeover::spare_driver`].
     pub fn spare_driver(&self, is_spared: bool) {
         self.all.iter().for_each(|device| device.spare_driver(is_spared));
     }
 
+    /// As [`cumux_device::Memory::maps_ahead`].
     pub fn maps_ahead(&self) -> bool {
         self.all.iter().any(|device| device.maps_ahead())
     }

@@ -284,13 +284,13 @@ impl Executor {
             };
             match message {
                 ToExecutor::Keeper { number } => self.keeper(number, descriptors)?,
-                ToExecutor::Attach { session } => self.attach(session, descriptors),
+                ToExecutor::Attach { session, unexplained_after_ms } => self.attach(session, descriptors, how_ended(unexplained_after_ms)),
                 ToExecutor::Detach { session, comes_later } => self.detach(session, comes_later),
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
                 ToExecutor::Sessions { request } => self.name_sessions(request),
                 ToExecutor::Activate { generation, unexplained_after_ms, stripe } => {
                     self.shared.arena.lock().set_stripe(stripe);
-                    self.activate(generation, unexplained_after_ms.map_or(Ended::Explained, |ms| Ended::Unexplained { after: Duration::from_millis(ms) }));
+                    self.activate(generation, how_ended(unexplained_after_ms));
                 }
                 ToExecutor::Release { session, wait_ms, unless_still } => {
                     self.release(session, release::Terms { wait: Duration::from_millis(wait_ms), unless_still });
@@ -357,7 +357,7 @@ impl Executor {
         Ok(())
     }
 
-    fn attach(&mut self, config: SessionConfig, descriptors: Vec<OwnedFd>) {
+    fn attach(&mut self, config: SessionConfig, descriptors: Vec<OwnedFd>, ended: Ended) {
         let id = config.id;
         self.remembered.remove(&id);
         let outcome = Files::new(descriptors, config.group.is_some()).and_then(|files| {
@@ -378,8 +378,7 @@ impl Executor {
             // It comes back.
             self.shared.free_addresses(id);
             // Nobody has died over it: what it had under way is begun again at once.
-            // If an executor apart has ended with it, that counts.
-            let terms = Terms { generation: self.generation, ended: Ended::Unexplained { after: Duration::ZERO }, on_hold: false };
+            let terms = Terms { generation: self.generation, ended, on_hold: false };
             open::open(&self.shared, &self.intake, config, files, &terms)?;
             steps::pass(Step::AttachDone);
             self.no_longer_expected(id);
@@ -529,4 +528,9 @@ impl Executor {
         }
         guilty.into_iter().chain(trials).collect()
     }
+}
+
+/// How the executor before ended, as the server says it.
+fn how_ended(unexplained_after_ms: Option<u64>) -> Ended {
+    unexplained_after_ms.map_or(Ended::Explained, |ms| Ended::Unexplained { after: Duration::from_millis(ms) })
 }

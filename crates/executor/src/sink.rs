@@ -35,6 +35,8 @@ pub struct Reports {
     apart: OnceLock<()>,
     /// Set once the device is lost.
     lost: OnceLock<()>,
+    /// Set once a client was told that its work broke the device.
+    blamed: OnceLock<()>,
 }
 
 /// Whether clients can leave for another process while this one goes on.
@@ -57,7 +59,7 @@ pub trait IntakeLanes: Send + Sync {
 impl Reports {
     #[must_use]
     pub fn new(sessions: Sessions, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Self {
-        Self { sessions, mailboxes, outbox, lanes: OnceLock::new(), apart: OnceLock::new(), lost: OnceLock::new() }
+        Self { sessions, mailboxes, outbox, lanes: OnceLock::new(), apart: OnceLock::new(), lost: OnceLock::new(), blamed: OnceLock::new() }
     }
 
     /// Whether clients have left or are to leave, so that this executor takes no others.
@@ -130,6 +132,7 @@ impl Sink for Reports {
         let session = self.sessions.read().get(&client).cloned();
         if let Some(session) = session {
             session.lock_then_deliver(|inner| session.fault(inner, fault));
+            let _ = self.blamed.set(());
         }
     }
 
@@ -193,7 +196,7 @@ impl Sink for Reports {
             lanes.settle();
         }
         steps::pass(Step::LossDeparted);
-        self.outbox.put(FromExecutor::DeviceLost { why: why.to_owned() });
+        self.outbox.put(FromExecutor::DeviceLost { why: why.to_owned(), blamed: self.blamed.get().is_some() });
         self.outbox.flush(LAST_REPORTS_TIMEOUT);
         steps::pass(Step::LossTold);
         if departed == sessions.len() {

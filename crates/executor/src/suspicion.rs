@@ -32,6 +32,9 @@ const RESTORINGS: u64 = 3;
 /// [`LONGEST`].
 const MARGIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
+/// A trial that was interrupted by an end that is explained goes on as after one that had served so
+/// long: how long the one before had served is not known any more.
+const INTERRUPTED: Duration = Duration::from_secs(5);
 
 /// Words of the journal. A lead has four: what it is, how far it had come, deaths without progress,
 /// deaths.
@@ -229,10 +232,10 @@ pub struct Trials {
 }
 
 impl Trials {
-    /// Trials after an executor that ended so. Who got far enough in its time is tried for longer.
+    /// Trials after an executor that ended so. They last longer the longer it had served.
     #[must_use]
     pub fn new(suspects: impl IntoIterator<Item = (u32, Vec<Lead>)>, ended: Ended) -> Self {
-        let lived = if let Ended::Unexplained { after } = ended { after } else { Duration::ZERO };
+        let lived = if let Ended::Unexplained { after } = ended { after } else { INTERRUPTED };
         Self { waiting: suspects.into_iter().collect(), current: None, time: (lived * 2 + MARGIN).min(LONGEST) }
     }
 

@@ -56,6 +56,13 @@ impl<H: Host> Core<H> {
     /// Tells the executor that serves whether another one keeps the driver busy after a fault.
     pub(crate) fn spare_driver(&mut self, now: Instant) {
         let Some(serving) = self.executors.service.serving() else { return };
+        if let Some(before) = self.executors.sparing.filter(|id| *id != serving) {
+            // It still serves those that stay.
+            if let Some(worker) = self.executors.workers.get(&before) {
+                worker.send(ToExecutor::SpareDriver { spare: false });
+            }
+            self.executors.sparing = None;
+        }
         let Some(worker) = self.executors.workers.get(&serving) else { return };
         let begins = worker.serving_since.is_some_and(|since| now < since + BEFORE_SPARING);
         let spare = self.executors.takeovers > 0 && !begins && self.keeps_driver_busy(now);
@@ -83,7 +90,6 @@ impl<H: Host> Core<H> {
 
     /// When something here is due.
     pub(crate) fn calm_deadlines(&self) -> impl Iterator<Item = Instant> {
-        let now = Instant::now();
         let of_worker = |worker: &Worker| {
             [
                 worker.lost_since.map(|since| since + LONGEST_END),
@@ -91,7 +97,7 @@ impl<H: Host> Core<H> {
                 worker.awaited_since().map(|since| since + LONGEST_COMING_UP),
             ]
         };
-        let all = self.executors.workers.values().flat_map(of_worker).flatten().filter(move |at| *at > now);
+        let all = self.executors.workers.values().flat_map(of_worker).flatten();
         self.executors.calm_until.into_iter().chain(all)
     }
 

@@ -163,7 +163,7 @@ impl<H: Host> Core<H> {
         // One apart would take it for its own.
         for (number, worker) in self.executors.workers.iter().filter(|(_, worker)| worker.is_shared() && worker.is_briefed() && !worker.is_dismissed()) {
             if let Some(files) = &session.files {
-                worker.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
+                worker.send_with(session.attach(), files.share());
                 if self.executors.service.active() == Some(*number) {
                     session.seat = Seat::Asked;
                 }

@@ -410,7 +410,8 @@ impl<H: Host> Core<H> {
                 generation: old.generation,
                 takeovers: old.takeovers,
                 lost_at: None,
-                unexplained_after: None,
+                // What the server before had heard of it is not known.
+                unexplained_after: Some(Duration::ZERO),
                 deaths: VecDeque::new(),
                 start_after: now,
                 build: 1,

@@ -23,7 +23,7 @@ const SEAT_ATTEMPTS: u32 = 20;
 /// Why an executor serves no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// It has ended, and nobody knows why.
+    /// It has ended or lost its device, and nobody knows why.
     Ended {
         /// How long it had served.
         lived: Duration,
@@ -85,6 +85,8 @@ impl<H: Host> Core<H> {
             self.executors.devices = worker.devices().to_vec();
             self.executors.generation = self.executors.generation.max(generation);
             self.executors.service = Service::By { worker: id };
+            // Perhaps the server before has told it so.
+            self.executors.sparing = Some(id);
             self.log.line(&format!("Executor {pid} serves on, generation {generation}"));
         } else if serving {
             self.log.line(&format!("Executor {pid} serves beside another one; it is ended"));
@@ -100,6 +102,7 @@ impl<H: Host> Core<H> {
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
         steps::pass(Step::ServerHeardOfArrival);
         session.seat = Seat::Taken;
+        session.unexplained_after = None;
         if matches!(session.moving, Moving::Between { .. }) {
             session.count_arrival();
         }
@@ -202,7 +205,7 @@ impl<H: Host> Core<H> {
         let Some(worker) = self.executors.serving().filter(|worker| worker.has_keeper()) else { return };
         for session in self.clients.sessions.values_mut().filter(|s| s.seat == Seat::No && s.is_served() && !s.wants_own()) {
             if let Some(files) = &session.files {
-                worker.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
+                worker.send_with(session.attach(), files.share());
                 session.seat = Seat::Asked;
                 steps::pass(Step::ServerGave);
             }
@@ -260,16 +263,18 @@ impl<H: Host> Core<H> {
 
     /// An executor has lost its device and ends. It touches no session any more, so its successor
     /// need not wait until the process has ended, which may take a second.
-    pub(crate) fn device_lost(&mut self, id: u64, why: &str) {
+    pub(crate) fn device_lost(&mut self, id: u64, why: &str, blamed: bool) {
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
-        // Its clients' kernels did it, and those were told: it says nothing against the device.
+        // Its clients' work did it: it says nothing against the device.
         worker.excuse();
         worker.lost_since = Some(Instant::now());
         let pid = worker.pid;
+        let lived = worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed());
         if self.executors.service.active() == Some(id) {
-            self.leave_service(id, pid, Departure::Broken, &format!(" has ended: {why}"));
+            let departure = if blamed { Departure::Broken } else { Departure::Ended { lived } };
+            self.leave_service(id, pid, departure, &format!(" has ended: {why}"));
         } else {
-            self.apart_is_over(id, None);
+            self.apart_is_over(id, (!blamed).then_some(lived));
         }
         self.hasten_end(id);
     }
@@ -518,7 +523,7 @@ impl<H: Host> Core<H> {
             if worker.is_shared() && worker.has_keeper() && !worker.is_briefed() {
                 for session in self.clients.sessions.values().filter(|s| s.is_served() && !s.wants_own() && s.seat.elsewhere().is_none()) {
                     if let Some(files) = &session.files {
-                        worker.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
+                        worker.send_with(session.attach(), files.share());
                     }
                 }
                 // After the sessions: what a standby remembers beside them is nobody's any more.

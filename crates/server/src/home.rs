@@ -32,7 +32,7 @@ impl<H: Host> Core<H> {
         for (_, standby) in self.executors.workers.iter().filter(|(id, w)| w.is_shared() && w.is_briefed() && !w.is_dismissed() && Some(**id) != active) {
             match &session.files {
                 _ if session.wants_own() || session.seat.elsewhere().is_some() => standby.send(ToExecutor::Detach { session: id, comes_later: false }),
-                Some(files) if session.is_served() => standby.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share()),
+                Some(files) if session.is_served() => standby.send_with(session.attach(), files.share()),
                 _ => {}
             }
         }

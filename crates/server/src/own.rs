@@ -71,7 +71,7 @@ impl<H: Host> Core<H> {
         }
         let stripe = self.executors.take_stripe();
         let (Some(files), Some(given)) = (&session.files, self.executors.workers.get_mut(&worker)) else { return };
-        given.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
+        given.send_with(session.attach(), files.share());
         given.send(ToExecutor::Server { pid: self.pid });
         given.was_briefed();
         given.activate(1, session.unexplained_after, stripe);

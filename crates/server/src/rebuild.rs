@@ -17,7 +17,7 @@ use cumux_wire::message::{self, Scope, ToExecutor};
 use cumux_wire::result;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl<H: Host> Core<H> {
     /// Looks who is left of an earlier server.
@@ -174,7 +174,9 @@ impl<H: Host> Core<H> {
                     return None;
                 }
             };
-            self.clients.sessions.insert(id, ClientSession::new(about, files, token));
+            let mut session = ClientSession::new(about, files, token);
+            session.unexplained_after = Some(Duration::ZERO);
+            self.clients.sessions.insert(id, session);
             self.clients.next_session = self.clients.next_session.max(id.wrapping_add(1)).max(1);
         }
         self.clients.sessions.get_mut(&id)

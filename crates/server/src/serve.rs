@@ -213,7 +213,7 @@ impl<H: Host> Core<H> {
                 }
             }
             FromExecutor::FaultNoticed if is_active || self.is_apart(worker) => self.fault_noticed(),
-            FromExecutor::DeviceLost { why } => self.device_lost(worker, &why),
+            FromExecutor::DeviceLost { why, blamed } => self.device_lost(worker, &why, blamed),
             FromExecutor::Failed { why } => self.cannot_serve(worker, if why.is_empty() { "it did not say why; see server.log" } else { &why }),
             // Late words of one that does not serve.
             // One that stands by makes debuggers for parts of its card.

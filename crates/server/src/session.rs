@@ -7,7 +7,7 @@ use cumux_link::{Connection, LinkError, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
-use cumux_wire::message::{self, ClientStatus, DeviceFacts, DeviceGrant, Grant, Home, Wisher};
+use cumux_wire::message::{self, ClientStatus, DeviceFacts, DeviceGrant, Grant, Home, ToExecutor, Wisher};
 use cumux_wire::result;
 use cumux_wire::share::{Grain, Share};
 use rustix::event::{EventfdFlags, eventfd};
@@ -284,6 +284,14 @@ impl ClientSession {
             seat_attempts: 0,
             life: Life::Served,
             status,
+        }
+    }
+
+    /// What gives it to an executor.
+    pub(crate) fn attach(&self) -> ToExecutor {
+        ToExecutor::Attach {
+            session: self.about.clone(),
+            unexplained_after_ms: self.unexplained_after.map(|lived| u64::try_from(lived.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 

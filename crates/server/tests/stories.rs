@@ -769,6 +769,17 @@ fn an_executor_that_was_stopped_at_a_fault_goes_on_when_it_alone_can_take_over()
     assert_eq!((after.executor, client.generation(), client.sticky()), (coming_up, 2, 0));
 }
 
+/// Otherwise a client whose copies break the device would do so for ever.
+#[test]
+fn a_lost_device_of_which_nobody_was_told_counts_like_any_other_end() {
+    let mut world = World::new("blames nobody");
+    let client = world.client();
+    world.status_when(|s| s.standby != 0);
+    world.lose_device();
+    world.status_when(|s| s.takeovers == 1 && s.state == "ACTIVE");
+    assert_eq!((world.is_unexplained(2), client.sticky(), client.generation()), (true, 0, 2));
+}
+
 /// What need not be asked of the driver waits for that end (decision 0120).
 #[test]
 fn the_one_that_serves_spares_the_driver_while_the_lost_one_ends() {

@@ -610,6 +610,9 @@ pub enum ToExecutor {
     Attach {
         /// The session.
         session: SessionConfig,
+        /// If nobody knows why the executor apart that had it ended: how long that had served, in
+        /// milliseconds. A standby ignores this; [`ToExecutor::Activate`] tells it.
+        unexplained_after_ms: Option<u64>,
     },
     /// The client has gone: the executor stops its work and frees everything. The active executor
     /// always answers with [`FromExecutor::Detached`], also for a session that it does not know.
@@ -658,9 +661,9 @@ pub enum ToExecutor {
         /// True: nobody waits for it. It is paused only where its work is about to end.
         unless_still: bool,
     },
-    /// An executor that has lost its device is about to end, or has ended. Meanwhile it holds a
-    /// lock of the driver, which all processes of a card share: what need not be asked of the
-    /// driver waits. Not answered.
+    /// After a fault another executor ends or comes up. Meanwhile it holds a lock of the driver,
+    /// which all processes of a card share. So this one makes only calls of the driver that its
+    /// clients need now. Not answered.
     SpareDriver {
         /// True: from now on; false: no more.
         spare: bool,
@@ -833,6 +836,9 @@ pub enum FromExecutor {
     DeviceLost {
         /// What has happened.
         why: String,
+        /// True if a client was told that its work broke the device. Otherwise nobody knows whose
+        /// work it was.
+        blamed: bool,
     },
     /// A client caused a fault. The server writes it into its log.
     Fault {

@@ -180,7 +180,7 @@ impl Chains {
         let whole = batch.len().min(LONGEST_CHAIN);
         let Cut { segment, is_whole, end } = cut;
         let own = segment.unwrap_or(whole);
-        // What begins in the middle of a segment begins there by chance.
+        // A batch that begins within a segment was cut there by chance.
         let repeats = is_whole && (segment.is_some() || (end == BatchEnd::Work && own == batch.len()));
         let general = general_length(own);
         let mut order = None;
@@ -188,7 +188,8 @@ impl Chains {
             let shape = join_shapes(&shapes[..length]);
             let often = if repeats || length == general { OFTEN } else { VERY_OFTEN };
             let mut found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
-            let is_wanted = order.is_none()
+            let is_wanted = self.makes_chains
+                && order.is_none()
                 && self.count_own(stream, length, shape) < twin_limit(length)
                 && match found {
                     // There are several such batches in turn: another chain will have the
@@ -197,7 +198,7 @@ impl Chains {
                     // What repeats gets its own chain, and is not cut into others meanwhile.
                     None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
                 };
-            if is_wanted {
+            if is_wanted && self.pending.is_none() {
                 order = self.order_chain(&batch[..length], Purpose::Own(stream), &mut is_reached);
                 // An evicted chain makes others move.
                 found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
@@ -218,7 +219,7 @@ impl Chains {
             }
             None => {
                 // A batch that comes once is not worth a graph.
-                let again = order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
+                let again = self.makes_chains && order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
                 let order = if again { self.order_chain(beginning, Purpose::General, &mut is_reached) } else { order };
                 (None, order)
             }

@@ -32,6 +32,8 @@ const GATHER_LIMIT_NS: u64 = 100_000;
 /// rest of it, also where its own stream has nothing in flight: the others keep the card busy, and
 /// the engine has less to do.
 const MANY_BUSY_STREAMS: usize = 4;
+/// Work that waits for the rest of its segment is looked at again when so many pieces have come.
+const MORE_PIECES: usize = 4;
 
 /// A batch that is expected to take longer than this is submitted: what it contains is reported at
 /// its end, and who waits for a quiet card waits for that.
@@ -40,7 +42,7 @@ const LONGEST_BATCH_NS: u64 = 2_000_000;
 /// Where work in flight has not moved for this many nanoseconds, no chains are made or destroyed.
 /// A new chain is uploaded in a stream of this crate's. If that shares a queue of the card with a
 /// kernel that does not end, the driver may wait for the upload, and holds the context's lock.
-const STANDS_STILL_NS: u64 = 20_000_000;
+const STANDS_STILL_NS: u64 = 5_000_000;
 
 /// The outcome of serving a queue.
 pub(crate) enum Served {
@@ -167,7 +169,7 @@ impl Issuer {
         if long_work_held && queue.state == QueueState::HeldBack {
             return true;
         }
-        if self.waits_for_segment(streams, queue, now) && (queue.work.len() <= queue.left || queue.position.is_within(queue.work.len())) {
+        if self.waits_for_segment(streams, queue, now) && (queue.work.len() < queue.left + MORE_PIECES || queue.is_short_beginning()) {
             return true;
         }
         let Some(slot) = queue.slot.filter(|_| queue.in_flight > 0 && self.settings.coalesces) else { return false };
@@ -182,7 +184,8 @@ impl Issuer {
             && queue.burst.goes_on(SHORTEST_SEGMENT)
             && streams.tracker.busy_slots() >= MANY_BUSY_STREAMS
             && now.saturating_sub(queue.since) < GATHER_LIMIT_NS
-            && matches!(queue.work.back(), Some((_, Work::Kernel(_) | Work::Set { .. })))
+            && queue.makes_segments
+            && queue.work.len() < LONGEST_CHAIN
     }
 
     /// Serves the queue of one stream: submits up to a quantum of its work. The caller has taken
@@ -197,8 +200,13 @@ impl Issuer {
             queue.state = QueueState::Idle;
         }
         let Some(queue) = streams.queues.get(&id).filter(|queue| !queue.work.is_empty()) else { return Ok(Served::Done) };
-        let waits = self.waits_for_segment(streams, queue, streams.clock.now());
+        let now = streams.clock.now();
+        let waits = self.waits_for_segment(streams, queue, now);
         let Some(queue) = streams.queues.get_mut(&id) else { return Ok(Served::Done) };
+        if !waits && now.saturating_sub(queue.since) >= GATHER_LIMIT_NS && (queue.left > 0 || queue.is_short_beginning()) {
+            // The rest has not come in time.
+            queue.burst.end();
+        }
         queue.left = 0;
         let stream = queue.stream.clone();
         let client = stream.client.clone();
@@ -236,6 +244,7 @@ impl Issuer {
                 }
                 Ok(Plan::Kernel(planned)) if may_chain && can_be_node(&planned) && streams.tracker.estimates.kernel_ns(planned.kernel()) < longest_node_ns => {
                     self.batch_ns += streams.tracker.estimates.kernel_ns(planned.kernel());
+                    queue.makes_segments = true;
                     self.tokens.push(token);
                     self.shapes.push(shape_of(&planned));
                     self.batch.push(planned);
@@ -251,13 +260,24 @@ impl Issuer {
                     break;
                 }
                 Ok(plan) => {
+                    queue.makes_segments = false;
                     let prints = plan.prints();
                     let in_clusters = match &plan {
                         Plan::Kernel(planned) if in_share && has_clusters(planned) => Some(planned.clone()),
                         _ => None,
                     };
-                    let issued = self.issue_batch(streams, bound, BatchEnd::Work, false).and_then(|()| self.issue_piece(streams, bound, token, plan));
-                    if let Err(error) = issued {
+                    // If the batch is not submitted, this comes behind what is put back.
+                    queue.work.push_front((token, Work::Nop));
+                    if let Err(error) = self.issue_batch(streams, bound, BatchEnd::Work, false) {
+                        if prints {
+                            self.printing.end(client.id, 1);
+                        }
+                        return Err(error);
+                    }
+                    if let Some(queue) = streams.queues.get_mut(&id) {
+                        queue.work.pop_front();
+                    }
+                    if let Err(error) = self.issue_piece(streams, bound, token, plan) {
                         if prints {
                             self.printing.end(client.id, 1);
                         }
@@ -466,12 +486,13 @@ impl Issuer {
     /// there for more.
     fn return_rest(&mut self, streams: &mut Streams, id: StreamId, rest: impl DoubleEndedIterator<Item = (PlannedKernel, u64)>) {
         let Some(queue) = streams.queues.get_mut(&id) else { return };
+        let has_more = !queue.work.is_empty();
         for (kernel, token) in rest.rev() {
             let Some(mut work) = self.planned.pop() else { return };
             kernel.undo(&mut work);
             queue.work.push_front((token, work));
         }
-        queue.left = queue.work.len();
+        queue.left = if has_more { 0 } else { queue.work.len() };
     }
 
     /// Submits the beginning of a batch, as one chain or as one kernel. Returns the number of

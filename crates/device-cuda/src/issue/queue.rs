@@ -64,6 +64,8 @@ pub(crate) struct StreamQueue {
     pub left: usize,
     /// The work that came since the stream last had none.
     pub burst: Burst,
+    /// True if the last piece of work that was taken is a node of a chain.
+    pub makes_segments: bool,
 }
 
 /// How much work comes until the client waits for its end.
@@ -86,6 +88,11 @@ impl Burst {
         self.pieces += 1;
     }
 
+    /// The client waits for the end of its work already.
+    pub(super) fn end(&mut self) {
+        self.before = self.pieces;
+    }
+
     /// True if at least this much more work is expected before the client waits for its end.
     pub(super) fn goes_on(self, more: usize) -> bool {
         self.pieces + more <= self.before
@@ -106,6 +113,7 @@ impl StreamQueue {
             position: Position::default(),
             left: 0,
             burst: Burst::default(),
+            makes_segments: false,
         }
     }
 
@@ -121,6 +129,12 @@ impl StreamQueue {
             self.since = now;
         }
         was_waiting
+    }
+
+    /// True if what is queued cannot end a segment, and no other work does.
+    pub(super) fn is_short_beginning(&self) -> bool {
+        let may_be_node = |(_, work): &(u64, Work)| matches!(work, Work::Kernel(_) | Work::Set { .. });
+        self.position.is_within(self.work.len()) && self.work.iter().all(may_be_node)
     }
 
     /// True if the stream has nothing queued, in flight, or held.

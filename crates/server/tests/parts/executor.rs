@@ -134,7 +134,7 @@ impl Executor {
                     self.keep_extents()?;
                     None
                 }
-                ToExecutor::Attach { session } => {
+                ToExecutor::Attach { session, .. } => {
                     if self.keeper.is_none() {
                         return Err("attach before keeper".into());
                     }
@@ -235,7 +235,9 @@ impl Executor {
                     None
                 }
                 ToExecutor::Metrics { .. } if self.generation > 0 && is_asked_for(LOSE) => {
-                    connection.send(&FromExecutor::DeviceLost { why: "the story wants it".to_owned() }, &[]).map_err(|e| e.to_string())?;
+                    connection
+                        .send(&FromExecutor::DeviceLost { why: "the story wants it".to_owned(), blamed: mode != "blames nobody" }, &[])
+                        .map_err(|e| e.to_string())?;
                     while mode == "ends slowly" && !is_asked_for(SPEAK) {
                         std::thread::sleep(Duration::from_millis(1));
                     }
