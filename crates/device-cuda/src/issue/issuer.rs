@@ -169,7 +169,7 @@ impl Issuer {
         if long_work_held && queue.state == QueueState::HeldBack {
             return true;
         }
-        if self.waits_for_segment(streams, queue, now) && (queue.work.len() < queue.left + MORE_PIECES || queue.is_short_beginning()) {
+        if self.waits_for_segment(streams, queue, now) && (queue.is_short_rest(MORE_PIECES) || queue.is_short_beginning()) {
             return true;
         }
         let Some(slot) = queue.slot.filter(|_| queue.in_flight > 0 && self.settings.coalesces) else { return false };
@@ -260,7 +260,7 @@ impl Issuer {
                     break;
                 }
                 Ok(plan) => {
-                    queue.makes_segments = false;
+                    queue.makes_segments &= !matches!(plan, Plan::Kernel(_));
                     let prints = plan.prints();
                     let in_clusters = match &plan {
                         Plan::Kernel(planned) if in_share && has_clusters(planned) => Some(planned.clone()),

@@ -64,7 +64,7 @@ pub(crate) struct StreamQueue {
     pub left: usize,
     /// The work that came since the stream last had none.
     pub burst: Burst,
-    /// True if the last piece of work that was taken is a node of a chain.
+    /// True if the last kernel that was taken is a node of a chain.
     pub makes_segments: bool,
 }
 
@@ -137,6 +137,11 @@ impl StreamQueue {
         self.position.is_within(self.work.len()) && self.work.iter().all(may_be_node)
     }
 
+    /// True if fewer than `more` pieces have come since work was left to wait for more.
+    pub(super) fn is_short_rest(&self, more: usize) -> bool {
+        self.left > 0 && self.work.len() < self.left + more
+    }
+
     /// True if the stream has nothing queued, in flight, or held.
     #[inline]
     pub(crate) fn is_drained(&self) -> bool {
@@ -164,6 +169,22 @@ mod tests {
         assert!(burst.goes_on(150));
         (0..60).for_each(|_| come(&mut burst, 1));
         assert!(!burst.goes_on(16));
+    }
+
+    #[test]
+    fn only_kernels_that_cannot_end_a_segment_are_a_short_beginning() {
+        let set = || Work::Set { target: 0, pitch: 0, value: 0, element: 4, width: 8, height: 1 };
+        let client = Arc::new(ContextClient::new(1, 0, Urgency::Normal, None));
+        let mut queue = StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client, 0, 0)));
+        (0..15).for_each(|_| drop(queue.push(1, set(), 0)));
+        assert!(queue.is_short_beginning() && !queue.is_short_rest(4), "nothing was left to wait");
+        queue.push(1, set(), 0);
+        assert!(!queue.is_short_beginning(), "sixteen may end it");
+        queue.left = queue.work.len();
+        assert!(queue.is_short_rest(4) && !queue.is_short_rest(0));
+        queue.work.truncate(1);
+        queue.push(1, Work::Nop, 0);
+        assert!(!queue.is_short_beginning(), "other work ends it");
     }
 
     #[test]

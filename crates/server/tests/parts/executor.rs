@@ -61,7 +61,7 @@ pub fn play(socket: &Path) -> Result<(), String> {
         "second is slow" | "second is slow, calm is short" => count_in(&folder) == 2,
         _ => false,
     };
-    while is_slow && !folder.join(SPEAK).exists() {
+    while is_slow && folder.is_dir() && !folder.join(SPEAK).exists() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut lost = Instant::now();
@@ -107,7 +107,8 @@ fn count_in(folder: &Path) -> usize {
         let file = std::fs::File::create_new(folder.join(format!("executor-{number}")));
         file.is_ok_and(|mut file| writeln!(file, "{}", std::process::id()).is_ok())
     };
-    (1..).find(mine).unwrap_or_default()
+    // The story may be over, and its folder gone.
+    (1..).take_while(|_| folder.is_dir()).find(mine).unwrap_or_default()
 }
 
 /// Whether the story has asked for this since the last time.
