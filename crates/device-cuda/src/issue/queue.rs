@@ -176,7 +176,9 @@ mod tests {
         let set = || Work::Set { target: 0, pitch: 0, value: 0, element: 4, width: 8, height: 1 };
         let client = Arc::new(ContextClient::new(1, 0, Urgency::Normal, None));
         let mut queue = StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client, 0, 0)));
-        (0..15).for_each(|_| drop(queue.push(1, set(), 0)));
+        for _ in 0..15 {
+            queue.push(1, set(), 0);
+        }
         assert!(queue.is_short_beginning() && !queue.is_short_rest(4), "nothing was left to wait");
         queue.push(1, set(), 0);
         assert!(!queue.is_short_beginning(), "sixteen may end it");
