@@ -9,7 +9,7 @@
 // Several arrays and masks are indexed by the same lane.
 #![allow(clippy::needless_range_loop)]
 
-use super::lanes::{LANES, NO_SLOT, PerLane, RegisterSlot, RegisterType, WarpRegisters};
+use super::lanes::{Bits, LANES, NO_SLOT, PerLane, RegisterSlot, RegisterType, WarpRegisters};
 use super::processor;
 
 /// An arithmetic instruction: no memory, no control flow, no faults.
@@ -290,7 +290,7 @@ fn execute_select<O: Op0, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, 
     let b = O::T::read(registers, alu.b);
     let mut out = PerLane([O::T::ZERO; LANES]);
     for lane in 0..lane_count::<WHOLE>() {
-        out.0[lane] = if chosen >> lane & 1 != 0 { a.0[lane] } else { b.0[lane] };
+        out.0[lane] = Bits::pick(chosen >> lane, a.0[lane], b.0[lane]);
     }
     O::T::write(registers, alu.d, &out, mask);
 }

@@ -83,6 +83,26 @@ impl WarpRegisters<'_> {
     }
 }
 
+/// The bits of a slot.
+pub trait Bits: Copy {
+    /// `yes` if the lowest bit of `choice` is set, else `no`. Made of logic: of a choice between
+    /// two places in memory the compiler makes scalar code, lane by lane.
+    fn pick(choice: u32, yes: Self, no: Self) -> Self;
+}
+
+macro_rules! bits {
+    ($($ty:ty)*) => {$(
+        impl Bits for $ty {
+            #[inline(always)]
+            fn pick(choice: u32, yes: Self, no: Self) -> Self {
+                let on = <$ty>::from(choice & 1).wrapping_neg();
+                (yes & on) | (no & !on)
+            }
+        }
+    )*};
+}
+bits! { u32 u64 }
+
 #[inline(always)]
 /// Overwrites the lanes of a mask.
 fn blend<T: Copy>(into: &mut PerLane<T>, value: &PerLane<T>, mask: u32) {
@@ -98,7 +118,7 @@ fn blend<T: Copy>(into: &mut PerLane<T>, value: &PerLane<T>, mask: u32) {
 /// A type that a register can hold.
 pub trait RegisterType: Copy {
     /// The integer that a slot holds.
-    type Raw: Copy;
+    type Raw: Bits;
     /// Zero.
     const ZERO: Self::Raw;
     /// The value of a slot's bits; upper bits are ignored.
