@@ -10,8 +10,8 @@ use crate::program::window;
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::RegisterSlot;
 use crate::simd::ops::convert::{
-    ConversionSpec, Cut, FromInt, Integral, NumberKind, PACK_BRAIN, PACK_MODE, PACK_RELU, PACK_SATFINITE, PACK_SIGNED, PackIntegers, PackTwo, Resize, ToInt,
-    described_conversion,
+    ConversionSpec, Cut, FromInt, Integral, NumberKind, PACK_BRAIN, PACK_MODE, PACK_RELU, PACK_SATFINITE, PACK_SIGNED, PackIntegers, PackTwo, Resize, Saturate,
+    ToInt, described_conversion,
 };
 use crate::simd::ops::half::{B, H};
 use crate::simd::ops::narrow::Narrow;
@@ -66,7 +66,12 @@ fn integer_conversion(from: NumberKind, to: NumberKind) -> AluFunction {
 fn common_conversion(spec: ConversionSpec) -> Option<AluFunction> {
     use NumberKind as K;
     let whole = |kind: K| matches!(kind, K::U8 | K::S8 | K::U16 | K::S16 | K::U32 | K::S32 | K::U64 | K::S64);
-    if spec.ftz || spec.sat || spec.relu {
+    if spec.sat && !spec.relu && !spec.integral && (spec.from, spec.to) == (K::Single, K::Single) {
+        return Some(if spec.ftz { alu::op1::<Saturate<true>>() } else { alu::op1::<Saturate<false>>() });
+    }
+    // A subnormal is rounded to the same integer as 0, unless it is rounded up or down.
+    let flushes = spec.ftz && !(spec.from == K::Single && matches!(spec.to, K::S32 | K::U32) && matches!(spec.mode, RZ | RN));
+    if flushes || spec.sat || spec.relu {
         return None;
     }
     if whole(spec.from) && whole(spec.to) {
@@ -80,6 +85,10 @@ fn common_conversion(spec: ConversionSpec) -> Option<AluFunction> {
         (K::Double, K::S32, RZ) => alu::op1::<ToInt<f64, i32, RZ>>(),
         (K::Double, K::U32, RZ) => alu::op1::<ToInt<f64, u32, RZ>>(),
         (K::Double, K::S64, RZ) => alu::op1::<ToInt<f64, i64, RZ>>(),
+        (K::U8, K::Single, RN) => alu::op1::<FromInt<u8, f32, RN>>(),
+        (K::S8, K::Single, RN) => alu::op1::<FromInt<i8, f32, RN>>(),
+        (K::U16, K::Single, RN) => alu::op1::<FromInt<u16, f32, RN>>(),
+        (K::S16, K::Single, RN) => alu::op1::<FromInt<i16, f32, RN>>(),
         (K::S32, K::Single, RN) => alu::op1::<FromInt<i32, f32, RN>>(),
         (K::U32, K::Single, RN) => alu::op1::<FromInt<u32, f32, RN>>(),
         (K::S64, K::Single, RN) => alu::op1::<FromInt<i64, f32, RN>>(),

@@ -142,6 +142,20 @@ impl<S: Real, D: Real, const MODE: u8> Op1 for Resize<S, D, MODE> {
     }
 }
 
+/// A single between 0 and 1 (`.sat`); NaN gives 0. `FTZ`: subnormals give 0, too.
+pub struct Saturate<const FTZ: bool>;
+impl<const FTZ: bool> Op1 for Saturate<FTZ> {
+    type A = f32;
+    type R = f32;
+    #[inline(always)]
+    fn compute(a: f32) -> f32 {
+        let a = if FTZ { flush(a) } else { a };
+        // Not-a-number fails the first comparison.
+        let positive = if a > 0.0 { a } else { 0.0 };
+        if positive > 1.0 { 1.0 } else { positive }
+    }
+}
+
 /// Rounds to an integral value of the same type.
 pub struct Integral<T, const MODE: u8>(PhantomData<T>);
 impl<T: Real, const MODE: u8> Op1 for Integral<T, MODE> {

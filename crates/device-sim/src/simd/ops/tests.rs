@@ -197,6 +197,32 @@ fn rare_conversions_stay_between_zero_and_one_as_they_are_told() {
     assert_eq!((convert::convert_bits(tiny, up.encode()), convert::convert_bits(tiny, ConversionSpec { ftz: true, ..up }.encode())), (1, 0));
 }
 
+#[test]
+fn conversions_with_code_of_their_own_are_the_rare_ones() {
+    use convert::{ConversionSpec, FromInt, NumberKind as K, Saturate, ToInt};
+    let plain = ConversionSpec { from: K::Single, to: K::Single, mode: RN, ftz: false, sat: false, relu: false, integral: false };
+    let rare = |x: u32, spec: ConversionSpec| convert::convert_bits(x.into(), spec.encode()) as u32;
+    let mut values = Values(8);
+    for round in 0..200_000 {
+        let x = if round == 0 { f32::NAN } else { values.single() };
+        let saturated = ConversionSpec { sat: true, ..plain };
+        assert_eq!(Saturate::<false>::compute(x).to_bits(), rare(x.to_bits(), saturated), "{x:e}");
+        assert_eq!(Saturate::<true>::compute(x).to_bits(), rare(x.to_bits(), ConversionSpec { ftz: true, ..saturated }), "{x:e}");
+        for ftz in [false, true] {
+            let to = |to, mode| rare(x.to_bits(), ConversionSpec { to, mode, ftz, ..plain });
+            assert_eq!(ToInt::<f32, i32, RZ>::compute(x).cast_unsigned(), to(K::S32, RZ), "{x:e}");
+            assert_eq!(ToInt::<f32, i32, RN>::compute(x).cast_unsigned(), to(K::S32, RN), "{x:e}");
+            assert_eq!(ToInt::<f32, u32, RZ>::compute(x), to(K::U32, RZ), "{x:e}");
+        }
+        let n = values.next() as u32;
+        let from = |from| rare(n, ConversionSpec { from, ..plain });
+        assert_eq!(FromInt::<u8, f32, RN>::compute(n as u8).to_bits(), from(K::U8), "{n}");
+        assert_eq!(FromInt::<i8, f32, RN>::compute(n as i8).to_bits(), from(K::S8), "{n}");
+        assert_eq!(FromInt::<u16, f32, RN>::compute(n as u16).to_bits(), from(K::U16), "{n}");
+        assert_eq!(FromInt::<i16, f32, RN>::compute(n as i16).to_bits(), from(K::S16), "{n}");
+    }
+}
+
 /// Says whether a result is the number nearest to `exact`, but for `slack` of the distance of two
 /// numbers.
 fn is_near(got: f32, exact: f64, slack: f64) -> bool {
