@@ -25,6 +25,7 @@ mod runtime;
 mod single;
 mod special;
 mod sync;
+mod texels;
 mod texture;
 mod warp;
 

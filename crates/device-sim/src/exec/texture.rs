@@ -8,10 +8,12 @@ use super::access::NearMemory;
 use super::fault::{LaneFault, LaneResult};
 use super::interface::{Access, FaultKind, GlobalMemory};
 use super::raw::DeviceBytes;
+use super::texels::{FARTHEST, WarpSample, eighths, is_real};
 use super::{atomic, single};
 use crate::program::code::{Geometry, LevelOf, Order, Outside, Space, TextureKind, TextureOp, TextureQuery};
 use crate::simd::lanes::{LANES, NO_SLOT, RegisterSlot, WarpRegisters};
 use crate::simd::ops::half::{H, Small};
+use crate::simd::processor::run_fastest;
 use cumux_wire::texture::{AddressMode, Channel, DESCRIPTION_BYTES, Description, Sampling, Shape};
 
 /// Performs the instruction for each lane of `mask`, lowest lane first.
@@ -22,6 +24,16 @@ pub(super) fn perform<M: GlobalMemory>(
     near: &mut NearMemory<'_>,
     memory: &mut M,
 ) -> LaneResult<()> {
+    if let TextureKind::Sample { whole, .. } = op.kind
+        && sample_at_once(registers, op, whole, mask, near, memory)?
+    {
+        return Ok(());
+    }
+    perform_by_lane(registers, op, mask, near, memory)
+}
+
+/// Performs the instruction lane by lane.
+fn perform_by_lane<M: GlobalMemory>(registers: &mut WarpRegisters<'_>, op: &TextureOp, mask: u32, near: &mut NearMemory<'_>, memory: &mut M) -> LaneResult<()> {
     // The lanes of a warp nearly always use the same object.
     let mut known: Option<(u64, Description)> = None;
     for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
@@ -78,6 +90,27 @@ pub(super) fn perform<M: GlobalMemory>(
     Ok(())
 }
 
+/// Samples for all lanes of `mask` at once, if they use the same object and it is a usual one.
+/// Returns false if it is to be done lane by lane.
+fn sample_at_once<M: GlobalMemory>(
+    registers: &mut WarpRegisters<'_>,
+    op: &TextureOp,
+    whole: bool,
+    mask: u32,
+    near: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<bool> {
+    let lane = mask.trailing_zeros() as usize & 31;
+    let handles = &registers.get64(op.object).0;
+    let handle = handles[lane];
+    if handles.iter().enumerate().any(|(lane, other)| mask >> lane & 1 != 0 && *other != handle) {
+        return Ok(false);
+    }
+    let described = &read_description(memory, handle, lane)?;
+    let sampling = &LaneAccess { handle, described, near, memory, lane }.sampling(op.geometry)?;
+    Ok(run_fastest(WarpSample { registers, op, whole, mask, described, sampling, memory }))
+}
+
 fn read(registers: &WarpRegisters<'_>, slot: RegisterSlot, bytes: u8, lane: usize) -> u64 {
     if bytes == 8 { registers.get64(slot).0[lane] } else { registers.get32(slot).0[lane].into() }
 }
@@ -131,11 +164,11 @@ impl Position {
     fn of(coordinate: f32, size: u32, normalized: bool, linear: bool) -> Position {
         let x = f64::from(coordinate) * if normalized { f64::from(size) } else { 1.0 };
         let x = if x.is_finite() {
-            x.clamp(-1e15, 1e15)
+            x.clamp(-FARTHEST, FARTHEST)
         } else if x > 0.0 {
-            1e15
+            FARTHEST
         } else {
-            -1e15
+            -FARTHEST
         };
         if !linear {
             return Position { first: x.floor() as i64, weight: 0.0 };
@@ -143,11 +176,6 @@ impl Position {
         let below = (x - 0.5).floor();
         Position { first: below as i64, weight: eighths(x - 0.5 - below) }
     }
-}
-
-/// A weight with eight bits behind the point.
-fn eighths(weight: f64) -> f64 {
-    (weight * 256.0).round() / 256.0
 }
 
 /// The texel that stands at a place of a dimension; `None` for the border.
@@ -219,14 +247,6 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
         self.described.sampling.filter(|_| fits).ok_or_else(|| self.wrong())
     }
 
-    /// True if texels are numbers with a point.
-    fn is_real(&self, sampling: &Sampling) -> bool {
-        match self.described.channel {
-            Channel::Half | Channel::Single => true,
-            channel => sampling.as_numbers && channel.can_be_normalized(),
-        }
-    }
-
     /// The channels of a texel, as numbers. Whole numbers of 32 bits are exact.
     fn texel(&mut self, sampling: &Sampling, level: usize, at: [Option<u32>; 3], layer: u32) -> LaneResult<[f64; 4]> {
         let described = self.described;
@@ -264,7 +284,7 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
 
     /// A channel as the instruction gives it.
     fn bits(&self, sampling: &Sampling, value: f64) -> u32 {
-        if self.is_real(sampling) { (value as f32).to_bits() } else { value as i64 as u32 }
+        if is_real(self.described, sampling) { (value as f32).to_bits() } else { value as i64 as u32 }
     }
 
     /// The layer of an access, faces of cubes counted.
@@ -315,7 +335,7 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
         let (coordinates, layer) = self.coordinates(op, registers);
         let last = self.described.levels.len() - 1;
         let level = if last == 0 { 0.0 } else { self.find_level(sampling, op, registers, level).clamp(0.0, last as f64) };
-        let value = if sampling.linear_levels && self.is_real(sampling) {
+        let value = if sampling.linear_levels && is_real(self.described, sampling) {
             let (below, weight) = (level.floor(), eighths(level - level.floor()));
             let first = self.sample_level(sampling, op.geometry, below as usize, coordinates, layer)?;
             if weight == 0.0 {
@@ -355,7 +375,7 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
         let flat = matches!(geometry, Geometry::Cube | Geometry::Cubes);
         let dimensions = if flat { 2 } else { geometry.dimensions() };
         let normalized = sampling.normalized || flat;
-        let linear = sampling.linear && self.is_real(sampling);
+        let linear = sampling.linear && is_real(self.described, sampling);
         let positions =
             [0, 1, 2].map(|n| if n < dimensions { Position::of(coordinates[n], size[n], normalized, linear) } else { Position { first: 0, weight: 0.0 } });
         let mut sum = [0.0; 4];
@@ -435,38 +455,4 @@ impl<M: GlobalMemory> LaneAccess<'_, '_, M> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_outside_follow_the_mode() {
-        let all = |mode, normalized| (-5..9).map(|at| index(mode, normalized, at, 4).map_or(-1, i64::from)).collect::<Vec<_>>();
-        assert_eq!(all(AddressMode::Clamp, true), [0, 0, 0, 0, 0, 0, 1, 2, 3, 3, 3, 3, 3, 3]);
-        assert_eq!(all(AddressMode::Border, true), [-1, -1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1, -1]);
-        assert_eq!(all(AddressMode::Wrap, true), [3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0]);
-        assert_eq!(all(AddressMode::Mirror, true), [3, 3, 2, 1, 0, 0, 1, 2, 3, 3, 2, 1, 0, 0]);
-        // Coordinates that count texels do not repeat.
-        assert_eq!(all(AddressMode::Wrap, false), all(AddressMode::Clamp, true));
-    }
-
-    #[test]
-    fn weights_have_eight_bits() {
-        let of = |x: f32| {
-            let Position { first, weight } = Position::of(x, 8, false, true);
-            (first, weight)
-        };
-        assert_eq!([of(1.5), of(2.0), of(0.0)], [(1, 0.0), (1, 0.5), (-1, 0.5)]);
-        assert_eq!(of(1.5 + 1.0 / 300.0).1, 1.0 / 256.0);
-        assert_eq!(of(2.499), (1, 1.0));
-        assert_eq!(Position::of(f32::NAN, 8, true, true).first, -1_000_000_000_000_001);
-        assert_eq!(Position::of(0.3, 10, true, false).first, 3);
-    }
-
-    #[test]
-    fn directions_point_to_faces() {
-        let faces = [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, -1.0]];
-        assert_eq!(faces.map(|direction| find_face(direction).0), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(find_face([2.0, 1.0, -1.0]), (0, [0.75, 0.25]));
-        assert_eq!(find_face([1.0, 2.0, 1.0]), (2, [0.75, 0.75]));
-    }
-}
+mod tests;
