@@ -377,7 +377,7 @@ impl Executor {
             steps::pass(Step::AttachBegun);
             // It comes back.
             self.shared.free_addresses(id);
-            // Nobody has died over it: what it had under way is begun again at once.
+            // Trials are for takeovers: what it had under way is begun again at once.
             let terms = Terms { generation: self.generation, ended, on_hold: false };
             open::open(&self.shared, &self.intake, config, files, &terms)?;
             steps::pass(Step::AttachDone);

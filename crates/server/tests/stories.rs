@@ -622,6 +622,27 @@ fn when_its_kernel_has_ended_a_client_comes_back() {
     world.wait_for(|_| [&first, &second, &third].iter().all(|client| client.generation() == 3 && client.sticky() == 0));
 }
 
+/// Each time it is left alone costs a takeover, and the executor that stood by.
+#[test]
+fn a_client_that_is_left_alone_again_stays_apart_for_longer() {
+    let mut world = World::new("occupied twice");
+    let clients = [world.client(), world.client(), world.client()];
+    world.status_when(|s| s.standby != 0);
+    // Each question about three clients makes the executor let go of two: again when the first one
+    // has come back, after a second.
+    let mut before = std::time::Instant::now();
+    loop {
+        let asked = std::time::Instant::now();
+        if world.status().takeovers == 2 {
+            break;
+        }
+        before = asked;
+    }
+    world.status_when(|s| s.clients.len() == 3 && s.clients.iter().all(|client| client.place == Place::Shared && client.executor == s.executor));
+    assert!(before.elapsed() >= std::time::Duration::from_secs(2), "{:?}", before.elapsed());
+    assert_eq!(clients.each_ref().map(|client| client.sticky()), [0; 3]);
+}
+
 #[test]
 fn a_client_that_the_shared_executor_cannot_take_back_gets_one_of_its_own() {
     let mut world = World::new("occupied, refused");

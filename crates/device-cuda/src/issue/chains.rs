@@ -300,7 +300,7 @@ impl Chains {
     /// Requests a chain of these kernels, if there is a free word and no chain is being made.
     fn order_chain(&mut self, kernels: &[PlannedKernel], purpose: Purpose, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<ChainOrder> {
         let length = kernels.len();
-        if !self.makes_chains || self.pending.is_some() {
+        if self.pending.is_some() {
             return None;
         }
         if self.by_length[length].len() >= chain_limit(length) || self.words.is_empty() {

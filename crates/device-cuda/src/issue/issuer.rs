@@ -196,13 +196,13 @@ impl Issuer {
     /// The driver's. Work that was not submitted is back in the queue, and the client must be
     /// stopped.
     pub(crate) fn issue_stream(&mut self, streams: &mut Streams, id: StreamId, long_work_held: bool) -> Call<Served> {
-        if let Some(queue) = streams.queues.get_mut(&id) {
-            queue.state = QueueState::Idle;
-        }
-        let Some(queue) = streams.queues.get(&id).filter(|queue| !queue.work.is_empty()) else { return Ok(Served::Done) };
         let now = streams.clock.now();
-        let waits = self.waits_for_segment(streams, queue, now);
+        let waits = streams.queues.get(&id).is_some_and(|queue| self.waits_for_segment(streams, queue, now));
         let Some(queue) = streams.queues.get_mut(&id) else { return Ok(Served::Done) };
+        queue.state = QueueState::Idle;
+        if queue.work.is_empty() {
+            return Ok(Served::Done);
+        }
         if !waits && now.saturating_sub(queue.since) >= GATHER_LIMIT_NS && (queue.left > 0 || queue.is_short_beginning()) {
             // The rest has not come in time.
             queue.burst.end();

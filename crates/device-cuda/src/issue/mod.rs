@@ -2,16 +2,18 @@
 //!
 //! The path of a launch: [`Issuer::issue_stream`] takes work from a stream's [`StreamQueue`].
 //! `plan_work` checks it and decides on the calls of the driver. Kernels that can be nodes of a
-//! chain are collected into a batch, which `issue_batch` submits: `Chains::choose` finds a chain
-//! for it and `issue_chain` launches the chain, else `launch_kernel` launches one kernel.
+//! chain are collected into a batch, which `issue_batch` cuts into segments and submits:
+//! `Chains::choose` finds a chain and `issue_chain` launches it, else `launch_kernel` launches one
+//! kernel.
 //! `issue_piece` submits all other work. What was submitted becomes a flight of the
 //! [`crate::track::Tracker`], and a fence follows: in the chain, or by `write_due_fence`.
 //!
 //! ```text
 //! issuer ─▶ chains ─▶ chain ─▶ plan ─▶ pieces
-//!    │                           └───▶ constants ─▶ pieces
+//!    │        │                  └───▶ constants ─▶ pieces
+//!    │        └──▶ segments
 //!    ├────▶ small_sets ─▶ plan
-//!    └────▶ streams ─▶ queue
+//!    └────▶ streams ─▶ queue ─▶ segments
 //! ```
 
 mod chain;

@@ -9,6 +9,7 @@ use cumux_wire::VERSION;
 use cumux_wire::message::{Capabilities, ClientStatus, DeviceFacts, FromExecutor, Hello, Scope, SessionConfig, ToExecutor};
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -109,6 +110,14 @@ fn count_in(folder: &Path) -> usize {
     };
     // The story may be over, and its folder gone.
     (1..).take_while(|_| folder.is_dir()).find(mine).unwrap_or_default()
+}
+
+/// The generations whose first client's kernel does not end.
+fn occupations(mode: &str) -> RangeInclusive<u32> {
+    1..=match mode {
+        "occupied twice" => 2,
+        mode => u32::from(mode.starts_with("occupied")),
+    }
 }
 
 /// Whether the story has asked for this since the last time.
@@ -224,7 +233,7 @@ impl Executor {
                     }
                     Some(FromExecutor::Active { generation, resumed, lost, suspects: Vec::new() })
                 }
-                ToExecutor::Metrics { .. } if mode.starts_with("occupied") && self.generation == 1 && self.sessions.len() == 3 => {
+                ToExecutor::Metrics { .. } if occupations(mode).contains(&self.generation) && self.sessions.len() == 3 => {
                     // The first client's kernel does not end.
                     let (staying, leaving) = (self.sessions.pop_first(), std::mem::take(&mut self.sessions));
                     drop(leaving);
