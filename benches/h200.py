@@ -15,11 +15,11 @@ import time
 from datetime import date
 from pathlib import Path
 
-REPEATS = 3
+REPEATS = int(os.environ.get("REPEATS", 3))
 SECONDS = "1"
 FOLDER = Path(sys.argv[1]).resolve()
 OUT = Path(sys.argv[2])
-END = time.monotonic() + 9 * 60
+END = time.monotonic() + float(os.environ.get("LIMIT", 9 * 60))
 
 
 def environment(mode, room):

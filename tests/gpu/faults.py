@@ -1,6 +1,7 @@
 """Nobody suffers from a neighbour: programs of many kinds, each checking itself, beside clients that fault, are killed, or never end.
 
 tests/gpu/faults.py FOLDER OUT.json [--faults N] [--classes A,B,...] [--copies N] [--mps-faults N] [--gap S]
+                    [--endless] [--executor-kills N]
 
 FOLDER holds cumux, lib/libcuda.so.1, steady and culprit (tests/gpu/faults.sh packs it). Standard library only. Prints a table, writes OUT.json with
 `targets`, and ends with status 0 if all are met.
@@ -35,6 +36,7 @@ arguments.add_argument("--kinds", default=",".join(KINDS))
 arguments.add_argument("--gap", type=float, default=1.5, help="seconds from one fault to the next, on average")
 arguments.add_argument("--seed", type=int, default=1)
 arguments.add_argument("--limit", type=float, default=480, help="seconds for everything")
+arguments.add_argument("--executor-kills", type=int, default=0, help="SIGKILLs of the serving executor, with eight programs at work")
 arguments.add_argument("--endless", action="store_true", help="also programs beside a kernel that does not end")
 options = arguments.parse_args()
 folder = options.folder.resolve()
@@ -224,6 +226,66 @@ def run_endless(mode, table):
             (options.out.parent / (options.out.stem + "-endless.log")).write_text(service.log()[-300_000:])
 
 
+def executor_of(service, other_than=None, seconds=30):
+    """The executor that serves, once it is another one than the one named and the next one stands by."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        said = subprocess.run([str(folder / "cumux"), "status", "--json"], env=service.env, capture_output=True, text=True, timeout=30).stdout
+        servers = json.loads(said) if said.strip().startswith("[") else []
+        if servers and servers[0]["executor"] not in (0, other_than) and servers[0]["standby"]:
+            return servers[0]["executor"]
+        time.sleep(0.02)
+    return None
+
+
+def run_executor_kills(table):
+    """The serving executor is killed from outside, again and again. Whoever had a kernel on the card may be told an error (decision 0111) and is
+    started again; nobody gets a wrong result, and nobody waits for ever."""
+    kinds = "vector reduce stencil graph streams copies tiny variable".split()
+    table |= {"told_an_error": 0, "kills": 0, "unharmed": 0}
+    kills = []
+
+    def settle(kind, process, seconds):
+        out, errors = finish(process, seconds)
+        last = (out or "").strip().splitlines()[-1:] or [""]
+        found = re.match(r"right \S+ rounds (\d+)", last[0])
+        table["innocents"] += 1
+        if found:
+            table["rounds"] += int(found[1])
+            table["unharmed"] += 1
+        elif last[0].startswith("error "):
+            table["told_an_error"] += 1
+        else:
+            table["hung" if out is None else "wrong"] += 1
+            table["stories"].append(f"{kind}: {'hung' if out is None else last[0] or 'no output'} {errors.strip()[-300:]}")
+
+    with Service("cumux") as service:
+        started = [(kind, service.start("steady", kind, 6)) for kind in kinds]
+        for _, process in started:
+            process.is_ready()
+        executor = executor_of(service)
+        while table["kills"] < options.executor_kills and executor and time.monotonic() < END - 15:
+            # Who has ended is judged and starts anew, so that eight are at work at each kill.
+            for at, (kind, process) in enumerate(started):
+                if process.process.poll() is not None:
+                    settle(kind, process, 1)
+                    started[at] = (kind, service.start("steady", kind, 6))
+                    started[at][1].is_ready()
+            # A server whose executors end five times within ten seconds gives up, and rightly so.
+            recent = [at for at in kills[-4:] if at > time.monotonic() - 10.3]
+            time.sleep(chance.uniform(0.0, 1.0) + (recent[0] + 10.3 - time.monotonic() if len(recent) == 4 else 0))
+            os.kill(executor, signal.SIGKILL)
+            kills.append(time.monotonic())
+            table["kills"] += 1
+            executor = executor_of(service, other_than=executor)
+        if not executor:
+            table["hung"] += 1
+            table["stories"].append(f"no executor within 30 s after kill {table['kills']}")
+        for kind, process in started:
+            settle(kind, process, 30)
+        (options.out.parent / (options.out.stem + "-kills.log")).write_text(service.log()[-2_000_000:])
+
+
 def quantile(values, q):
     return round(sorted(values)[min(len(values) - 1, int(q * len(values)))], 1) if values else None
 
@@ -237,14 +299,16 @@ def main():
         run_endless("native", tables.setdefault("native, endless", fresh()))
     if options.mps_faults:
         run_mps(tables.setdefault("mps", fresh()))
-    ours, beside = tables.get("cumux", fresh()), tables.get("cumux, endless", fresh())
+    if options.executor_kills:
+        run_executor_kills(tables.setdefault("cumux, executor killed", fresh()))
+    ours, beside, killed = (tables.get(name, fresh()) for name in ("cumux", "cumux, endless", "cumux, executor killed"))
     # A pause counts once for each innocent and fault. The kind with 20 ms kernels always waits a
     # little, so pauses up to 40 ms do not count, and none of the kind with 300 ms kernels.
     pauses = [pause for pause in ours["pauses"] if pause > 40]
     targets = [
         {"name": "innocents hurt", "value": ours["hurt"] + beside["hurt"], "target": 0, "met": ours["hurt"] + beside["hurt"] == 0},
-        {"name": "wrong results", "value": ours["wrong"] + beside["wrong"], "target": 0, "met": ours["wrong"] + beside["wrong"] == 0},
-        {"name": "hangs", "value": ours["hung"] + beside["hung"], "target": 0, "met": ours["hung"] + beside["hung"] == 0},
+        {"name": "wrong results", "value": ours["wrong"] + beside["wrong"] + killed["wrong"], "target": 0, "met": ours["wrong"] + beside["wrong"] + killed["wrong"] == 0},
+        {"name": "hangs", "value": ours["hung"] + beside["hung"] + killed["hung"], "target": 0, "met": ours["hung"] + beside["hung"] + killed["hung"] == 0},
         {"name": "culprits told their error, share", "value": round(ours["told"] / max(1, ours["told"] + ours["untold"]), 3), "target": 0.95, "met": ours["told"] >= 0.95 * (ours["told"] + ours["untold"])},
         {"name": "pause p50, ms", "value": quantile(pauses, 0.5), "target": 200, "met": not pauses or quantile(pauses, 0.5) <= 200},
         {"name": "pause p99, ms", "value": quantile(pauses, 0.99), "target": 500, "met": not pauses or quantile(pauses, 0.99) <= 500},
@@ -257,6 +321,8 @@ def main():
         print(f"{mode}: {sum(table['faults'].values())} faults {table['faults']}; {table['innocents']} innocents, {table['rounds']} rounds checked: "
               f"{table['hurt']} hurt, {table['wrong']} wrong, {table['hung']} hung; culprits told {table['told']}, not told {table['untold']}"
               + (f", after {statistics.median(table['told_ms']):.0f} ms (median)" if table["told_ms"] else ""))
+        if "kills" in table:
+            print(f"    the serving executor was killed {table['kills']} times; {table['unharmed']} programs noticed nothing, {table['told_an_error']} were told an error")
         if "late_ready_s" in table:
             print(f"    programs started beside it: ready after {table['late_ready_s']} s, done after {table['late_done_s']} s (3 s of work)")
         for story in table["stories"][:30]:

@@ -13,7 +13,7 @@ pack)
   release=${CARGO_TARGET_DIR:-$root/target}/release
   mkdir -p "$to/release/deps" "$to/root/.build"
   # By name: `cargo build --release` leaves an old library where it is.
-  cargo build --release --package cumux --package cumux-shim --manifest-path "$root/Cargo.toml"
+  cargo build --release --package cumux --package cumux-shim --package cumux-compilers --manifest-path "$root/Cargo.toml"
   (cd "$root" && cargo xtask examples)
   cargo test --release --no-run --package stories --package cumux-device-cuda --manifest-path "$root/Cargo.toml"
   # Two packages have a test called card: the one for real cards names its variable.
@@ -25,9 +25,9 @@ pack)
     if "$test" --list | grep '^confinement::' > /dev/null; then cp "$test" "$to/release/deps/stories" && break; fi
   done
   cp "$release/cumux" "$to/release/cumux"
-  cp "$release/libcuda.so" "$to/release/libcuda.so"
+  cp "$release/libcuda.so" "$release/libcumux_compilers.so" "$to/release/"
   strip "$to"/release/cumux "$to"/release/deps/*
-  strip --strip-unneeded "$to/release/libcuda.so"
+  strip --strip-unneeded "$to"/release/*.so
   cp -r "$root/.build/examples" "$root/.build/tests" "$to/root/.build/"
   cp "$0" "$to/gpu.sh"
   git -C "$root" rev-parse --short HEAD > "$to/commit"
@@ -39,7 +39,8 @@ run)
   log=$(mktemp)
   # Where this machine keeps things is nobody's business.
   neutral="s|$folder/root/||g; s|$folder/||g; s|/tmp/cx[^/ ]*|NODE|g; s#/[^ (]*/\(tests/cu\|examples\)/#\1/#g"
-  export CUMUX_TEST_ROOT="$folder/root"
+  CUMUX_TEST_CARD=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits | head -1)
+  export CUMUX_TEST_CARD CUMUX_TEST_ROOT="$folder/root"
   passed=0 failed=0
   { date -u +%F; cat "$folder/commit"; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; } | tr '\n' ' ' > "$out"
   echo >> "$out"

@@ -31,6 +31,6 @@ mod watchdog;
 
 pub use client::{Client, ClientBuilder, Outcome};
 pub use files::{cumux, example, library, test_program};
-pub use node::{Node, NodeBuilder, devices};
+pub use node::{Node, NodeBuilder, card, devices};
 pub use processes::processes_of;
 pub use watchdog::Watchdog;

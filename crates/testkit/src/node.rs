@@ -31,6 +31,17 @@ pub fn devices() -> Vec<String> {
     std::env::var("CUMUX_TEST_DEVICE").map_or_else(|_| vec![SOFTWARE.into(), CARD.into()], |device| vec![device])
 }
 
+/// The card's name as programs see it, and about how much memory it has, in MiB: the software
+/// H200's, or what `CUMUX_TEST_CARD` says (`NAME, MIB`, as nvidia-smi prints it, which counts a
+/// little more than programs get).
+#[must_use]
+pub fn card() -> (String, std::ops::RangeInclusive<u64>) {
+    let Ok(card) = std::env::var("CUMUX_TEST_CARD") else { return ("NVIDIA H200".into(), 143_155..=143_155) };
+    let (name, memory) = card.rsplit_once(", ").expect("CUMUX_TEST_CARD is NAME, MIB");
+    let memory: u64 = memory.parse().expect("MiB");
+    (name.to_owned(), memory - memory / 50..=memory)
+}
+
 /// A private daemon with everything it starts.
 #[derive(Debug)]
 pub struct Node {

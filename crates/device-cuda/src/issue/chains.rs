@@ -188,17 +188,15 @@ impl Chains {
             let shape = join_shapes(&shapes[..length]);
             let often = if repeats || length == general { OFTEN } else { VERY_OFTEN };
             let mut found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
-            let is_wanted = self.makes_chains
-                && order.is_none()
-                && self.count_own(stream, length, shape) < twin_limit(length)
-                && match found {
-                    // There are several such batches in turn: another chain will have the
-                    // parameters of one of them the next time.
-                    Some(OwnChain { different, .. }) => different * 2 > length && self.comes_often(shape ^ key_of(stream) ^ TWIN_COUNTS, OFTEN),
-                    // What repeats gets its own chain, and is not cut into others meanwhile.
-                    None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
-                };
-            if is_wanted && self.pending.is_none() {
+            let is_wanted = match found {
+                // There are several such batches in turn: another chain will have the parameters
+                // of one of them the next time.
+                Some(OwnChain { different, .. }) => different * 2 > length && self.comes_often(shape ^ key_of(stream) ^ TWIN_COUNTS, OFTEN),
+                // What repeats gets its own chain, and is not cut into others meanwhile.
+                None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
+            };
+            let may_make = is_wanted && self.makes_chains && order.is_none() && self.pending.is_none();
+            if may_make && self.count_own(stream, length, shape) < twin_limit(length) {
                 order = self.order_chain(&batch[..length], Purpose::Own(stream), &mut is_reached);
                 // An evicted chain makes others move.
                 found = self.find_own(stream, &batch[..length], shape, &mut is_reached);

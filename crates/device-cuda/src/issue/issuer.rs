@@ -43,6 +43,8 @@ const LONGEST_BATCH_NS: u64 = 2_000_000;
 /// A new chain is uploaded in a stream of this crate's. If that shares a queue of the card with a
 /// kernel that does not end, the driver may wait for the upload, and holds the context's lock.
 const STANDS_STILL_NS: u64 = 5_000_000;
+/// How often it is looked whether that is so, in nanoseconds.
+const LOOK_NS: u64 = 50_000;
 
 /// The outcome of serving a queue.
 pub(crate) enum Served {
@@ -102,8 +104,6 @@ pub(crate) struct Issuer {
     batch: Vec<PlannedKernel>,
     /// The tokens of the kernels in `batch`.
     tokens: Vec<u64>,
-    /// The work from which they were planned.
-    planned: Vec<Work>,
     /// Their shapes.
     shapes: Vec<u64>,
     /// How long the kernels in `batch` are expected to take, in nanoseconds.
@@ -112,6 +112,8 @@ pub(crate) struct Issuer {
     failed_kernel: Option<Arc<str>>,
     /// True if another process holds a lock of the driver for long.
     is_driver_spared: bool,
+    /// When it was last decided whether chains are made.
+    looked: u64,
 }
 
 /// A client stream that is being served, and the slot to which it is bound.
@@ -153,11 +155,11 @@ impl Issuer {
             order: None,
             batch: Vec::new(),
             tokens: Vec::new(),
-            planned: Vec::new(),
             shapes: Vec::new(),
             batch_ns: 0,
             failed_kernel: None,
             is_driver_spared: false,
+            looked: 0,
         }
     }
 
@@ -230,32 +232,33 @@ impl Issuer {
             let Some(queue) = streams.queues.get_mut(&id) else { break };
             let Some((token, mut work)) = queue.work.pop_front() else { break };
             let plan = match plan_work(&client, &self.settings.limits, &mut work) {
-                Ok(Plan::Set(set)) if may_chain => Ok(self.small_sets.kernel_for(&set).map_or(Plan::Set(set), Plan::Kernel)),
+                Ok(Plan::Set(set)) if may_chain => Ok(self.small_sets.kernel_for(&set, &mut work).map_or(Plan::Set(set), Plan::Kernel)),
                 plan => plan,
             };
+            let expected_ns = match &plan {
+                Ok(Plan::Kernel(planned)) => streams.tracker.estimates.kernel_ns(planned.kernel()),
+                _ => 0,
+            };
             match plan {
-                Ok(Plan::Kernel(planned)) if long_work_held && streams.tracker.estimates.kernel_ns(planned.kernel()) >= LONG_KERNEL_NS => {
+                Ok(Plan::Kernel(planned)) if long_work_held && expected_ns >= LONG_KERNEL_NS => {
                     // A module is being loaded, which waits for all running kernels. No long kernel
                     // begins before it is loaded.
-                    planned.undo(&mut work);
-                    streams.hold_back(id, token, work);
+                    streams.hold_back(id, token, planned.into_work());
                     end = BatchEnd::Work;
                     break;
                 }
-                Ok(Plan::Kernel(planned)) if may_chain && can_be_node(&planned) && streams.tracker.estimates.kernel_ns(planned.kernel()) < longest_node_ns => {
-                    self.batch_ns += streams.tracker.estimates.kernel_ns(planned.kernel());
+                Ok(Plan::Kernel(planned)) if may_chain && can_be_node(&planned) && expected_ns < longest_node_ns => {
+                    self.batch_ns += expected_ns;
                     queue.makes_segments = true;
                     self.tokens.push(token);
                     self.shapes.push(shape_of(&planned));
                     self.batch.push(planned);
-                    self.planned.push(work);
                     if self.batch_ns > LONGEST_BATCH_NS {
                         self.issue_batch(streams, bound, BatchEnd::Chance, false)?;
                     }
                 }
                 Ok(Plan::Kernel(planned)) if planned.kernel().prints && !self.printing.begin(client.id) => {
-                    planned.undo(&mut work);
-                    streams.silence(id, token, work);
+                    streams.silence(id, token, planned.into_work());
                     end = BatchEnd::Work;
                     break;
                 }
@@ -282,9 +285,8 @@ impl Issuer {
                             self.printing.end(client.id, 1);
                         }
                         if let Some(planned) = in_clusters.filter(|_| error == CudaError::INVALID_CLUSTER_SIZE && widen_share(&client)) {
-                            planned.undo(&mut work);
                             if let Some(queue) = streams.queues.get_mut(&id) {
-                                queue.work.push_front((token, work));
+                                queue.work.push_front((token, planned.into_work()));
                             }
                             break;
                         }
@@ -458,7 +460,7 @@ impl Issuer {
             // The rest of a segment may come while the one before, which was just submitted whole,
             // runs. Then this one has a chain, too, and its beginning alone has none.
             if (follows_segment || waits) && end == BatchEnd::Chance && segment.is_none() && whole < LONGEST_CHAIN {
-                self.return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
+                Issuer::return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
                 break;
             }
             let cut = Cut { segment, is_whole: position.is_beginning(), end };
@@ -476,21 +478,17 @@ impl Issuer {
         streams.put_back(bound.id, &tokens[at..]);
         batch.clear();
         tokens.clear();
-        self.planned.clear();
         (self.batch, self.tokens, self.shapes) = (batch, tokens, shapes);
         self.shapes.clear();
         issued
     }
 
-    /// Puts kernels that were planned back into their queue: the last ones of `planned`. They wait
-    /// there for more.
-    fn return_rest(&mut self, streams: &mut Streams, id: StreamId, rest: impl DoubleEndedIterator<Item = (PlannedKernel, u64)>) {
+    /// Puts kernels that were planned back into their queue. They wait there for more.
+    fn return_rest(streams: &mut Streams, id: StreamId, rest: impl DoubleEndedIterator<Item = (PlannedKernel, u64)>) {
         let Some(queue) = streams.queues.get_mut(&id) else { return };
         let has_more = !queue.work.is_empty();
-        for (kernel, token) in rest.rev() {
-            let Some(mut work) = self.planned.pop() else { return };
-            kernel.undo(&mut work);
-            queue.work.push_front((token, work));
+        for (planned, token) in rest.rev() {
+            queue.work.push_front((token, planned.into_work()));
         }
         queue.left = if has_more { 0 } else { queue.work.len() };
     }
@@ -561,7 +559,10 @@ impl Issuer {
     fn choose_chain(&mut self, streams: &mut Streams, stream: StreamId, batch: &mut [PlannedKernel], shapes: &[u64], cut: Cut) -> Option<ChosenChain> {
         let Streams { tracker, clock, .. } = streams;
         let now = clock.now();
-        self.chains.set_making(!self.is_driver_spared && !tracker.stands_still(now, STANDS_STILL_NS));
+        if now.saturating_sub(self.looked) >= LOOK_NS {
+            self.looked = now;
+            self.chains.set_making(!self.is_driver_spared && !tracker.stands_still(now, STANDS_STILL_NS));
+        }
         let (chosen, order) = self.chains.choose(batch, shapes, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();
         if order.is_some() {
@@ -586,6 +587,7 @@ impl Issuer {
     /// From now on no chains are made, or they are made again.
     pub(crate) fn spare_driver(&mut self, is_spared: bool) {
         self.is_driver_spared = is_spared;
+        self.looked = 0;
     }
 
     /// Takes the name of the kernel whose launch failed, if one has.

@@ -29,6 +29,20 @@ pub(crate) struct PlannedKernel {
     pub shape: LaunchShape,
     /// The packed parameter block.
     pub parameters: Parameters,
+    /// What of the client's this is.
+    pub asked: Asked,
+}
+
+/// The client's work for which a kernel was planned, without what the plan says already.
+#[derive(Clone)]
+pub(crate) enum Asked {
+    /// A launch from the module with this number.
+    Launch {
+        /// The client's number of the module.
+        module: u32,
+    },
+    /// Other work, which the kernel does instead of a call of the driver.
+    Other(Box<Work>),
 }
 
 impl PlannedKernel {
@@ -42,11 +56,23 @@ impl PlannedKernel {
         GraphKernel { function: self.code.handle, shape: self.shape, parameters: &self.parameters }
     }
 
-    /// Moves the parameters back into the work from which this was planned.
-    pub(super) fn undo(self, work: &mut Work) {
-        if let Work::Kernel(kernel) = work {
-            kernel.launch.parameters = self.parameters;
-        }
+    /// The work from which this was planned.
+    pub(super) fn into_work(self) -> Work {
+        let function = u32::try_from(self.function).unwrap_or(u32::MAX);
+        self.asked.into_work(function, self.shape, self.parameters)
+    }
+}
+
+impl Asked {
+    /// The work, whose plan has this function, shape and parameters.
+    fn into_work(self, function: u32, shape: LaunchShape, parameters: Parameters) -> Work {
+        let module = match self {
+            Asked::Launch { module } => module,
+            Asked::Other(work) => return *work,
+        };
+        let LaunchShape { grid, block, cluster, shared, cooperative } = shape;
+        let launch = Launch { module, function, grid, block, cluster, shared, cooperative, parameters };
+        Work::Kernel(cumux_device::Kernel { launch, resume: None })
     }
 }
 
@@ -156,7 +182,8 @@ fn plan_launch(client: &ContextClient, limits: &LaunchLimits, launch: &mut Launc
     let mut parameters = std::mem::take(&mut launch.parameters);
     parameters.resize(kernel.parameter_bytes as usize, 0);
     let shape = LaunchShape { grid: launch.grid, block: launch.block, cluster: launch.cluster, shared: launch.shared, cooperative: launch.cooperative };
-    Ok(PlannedKernel { function: index, code, shape, parameters, module })
+    let asked = Asked::Launch { module: launch.module };
+    Ok(PlannedKernel { function: index, code, shape, parameters, module, asked })
 }
 
 /// Finds the first word of a parameter block that points to memory of the client's window that is
@@ -252,4 +279,29 @@ fn plan_copy(client: &ContextClient, target: &Rows, source: &Rows, extent: CopyE
     cut_rectangle(&target, &source, extent, contiguity, &reach, &mut pieces);
     pieces.append(&mut constants);
     Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_waits_is_the_clients_work_again() {
+        let shape = LaunchShape { grid: [3, 4, 5], block: [32, 2, 1], cluster: [2, 1, 1], shared: 48, cooperative: true };
+        let parameters: Parameters = [7_u8; 24].into_iter().collect();
+        let launch = Launch {
+            module: 9,
+            function: 2,
+            grid: [3, 4, 5],
+            block: [32, 2, 1],
+            cluster: [2, 1, 1],
+            shared: 48,
+            cooperative: true,
+            parameters: parameters.clone(),
+        };
+        let again = Asked::Launch { module: 9 }.into_work(2, shape, parameters.clone());
+        assert_eq!(again, Work::Kernel(cumux_device::Kernel { launch, resume: None }));
+        let set = Work::Set { target: 0x100, pitch: 0, value: 5, element: 1, width: 64, height: 1 };
+        assert_eq!(Asked::Other(Box::new(set.clone())).into_work(0, shape, parameters), set, "what does a small set is no launch of the client's");
+    }
 }

@@ -2,9 +2,10 @@
 //!
 //! Libraries set a few counters to zero between their kernels: ResNet-50 nine times in a pass.
 
-use super::plan::PlannedKernel;
+use super::plan::{Asked, PlannedKernel};
 use crate::context::{ClientModule, KernelCode, OwnKernels, SET_THREADS};
 use crate::driver::{LaunchShape, MemorySet};
+use cumux_device::Work;
 use std::sync::Arc;
 
 /// Most bytes that one block sets: sixteen words a thread.
@@ -33,13 +34,15 @@ impl SmallSets {
         planned.kernel().id == self.module.kernels[self.function].id
     }
 
-    /// The launch of the set kernel that does this; `None` if it cannot, or should not.
-    pub(super) fn kernel_for(&self, set: &MemorySet) -> Option<PlannedKernel> {
+    /// The launch of the set kernel that does this set, which is planned from `work`. If it cannot
+    /// do it, or should not, there is none, and `work` stays.
+    pub(super) fn kernel_for(&self, set: &MemorySet, work: &mut Work) -> Option<PlannedKernel> {
         let code = self.code?;
         let (words, value) = words_of(set)?;
         let parameters = set.target.to_ne_bytes().into_iter().chain(words.to_ne_bytes()).chain(value.to_ne_bytes()).collect();
         let shape = LaunchShape { grid: [1; 3], block: [SET_THREADS, 1, 1], ..LaunchShape::default() };
-        Some(PlannedKernel { module: self.module.clone(), function: self.function, code, shape, parameters })
+        let asked = Asked::Other(Box::new(std::mem::replace(work, Work::Nop)));
+        Some(PlannedKernel { module: self.module.clone(), function: self.function, code, shape, parameters, asked })
     }
 }
 
