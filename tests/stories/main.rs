@@ -35,6 +35,7 @@ mod liar;
 mod limits;
 mod loss;
 mod moving;
+mod nested;
 mod packages;
 mod partitions;
 mod peers;

@@ -2,7 +2,9 @@
 //! kernels and wait, again and again; one row is a number of clients and an N. Before that, one
 //! client launches and waits beside a neighbour that does something slow. Prints tables.
 //!
-//! Usage: `card-bench [cuda:0] [seconds a row]`.
+//! Usage: `card-bench [cuda:0] [seconds a row] [CLIENTS N]`: the last two for one row alone. Tables
+//! go to standard error: the driver has the standard output, because it prints there what kernels
+//! print.
 #![expect(clippy::disallowed_types, reason = "threads of the benchmark tell each other how far they are")]
 
 use cumux_device::{
@@ -168,12 +170,12 @@ fn neighbour(card: &Card, pages: &StatusPages, memory: u64, seconds: f64, name: 
         (other.join().expect("the neighbour"), times)
     });
     let most = times.iter().max().copied().unwrap_or(0);
-    println!("{name:44} | {operations:6} | {:8.1} | {:8.1} | {:8.1}", percentile(&mut times, 0.5), percentile(&mut times, 0.99), most as f64 / 1000.0);
+    eprintln!("{name:44} | {operations:6} | {:8.1} | {:8.1} | {:8.1}", percentile(&mut times, 0.5), percentile(&mut times, 0.99), most as f64 / 1000.0);
 }
 
 /// Measures one client beside several kinds of neighbours.
 fn neighbours(card: &Card, pages: &StatusPages, memory: u64, seconds: f64) {
-    println!("beside it                                    | done   | p50 us   | p99 us   | max us");
+    eprintln!("beside it                                    | done   | p50 us   | p99 us   | max us");
     let far = cumux_wire::layout::ARENA_BASE + (11 << 40);
     neighbour(card, pages, memory, seconds, "nothing", &|_| std::thread::sleep(Duration::from_millis(1)));
     neighbour(card, pages, memory, seconds, "extent of 64 MiB: create, scrub, map, unmap", &|_| {
@@ -208,7 +210,7 @@ fn main() {
     let begun = Instant::now();
     let settings = Settings::from_environment().expect("settings");
     let card = Card::open(ordinal, pages.clone(), settings).expect("the card opens");
-    println!(
+    eprintln!(
         "# {} · engines {} · coalescing {} · opened in {:.0} ms",
         card.facts().name,
         settings.engines,
@@ -221,17 +223,21 @@ fn main() {
     let extent = card.create_extent(bytes).expect("an extent");
     let created = begun.elapsed();
     card.map(base, extent.as_fd(), 0, bytes).expect("mapped");
-    println!(
+    eprintln!(
         "# extent of 64 MiB: created and scrubbed {} us, address space reserved and mapped {} us",
         created.as_micros(),
         (begun.elapsed() - created).as_micros()
     );
-    neighbours(&card, &pages, base + 40 * 4096, seconds.max(0.5));
-    println!("clients |   N | functions | kernels/s | burst p50 us | burst p99 us | in chains | nodes set a kernel");
+    let row: Vec<u64> = arguments.map(|number| number.parse().expect("a number")).collect();
+    if row.is_empty() {
+        neighbours(&card, &pages, base + 40 * 4096, seconds.max(0.5));
+    }
+    eprintln!("clients |   N | functions | kernels/s | burst p50 us | burst p99 us | in chains | nodes set a kernel");
     for mixed in [false, true] {
         for clients in [1_u32, 8, 16] {
             for burst in [1_u64, 4, 16, 100] {
-                if mixed && burst == 1 {
+                let is_wanted = if row.is_empty() { !mixed || burst > 1 } else { !mixed && row == [u64::from(clients), burst] };
+                if !is_wanted {
                     continue;
                 }
                 let before: Vec<u64> =
@@ -251,7 +257,7 @@ fn main() {
                 let mut times: Vec<u64> = results.into_iter().flat_map(|(_, t)| t).collect();
                 let now = [&card.counters().kernels, &card.counters().coalesced, &card.counters().nodes_set].map(|c| c.load(Ordering::Relaxed));
                 let (all, chained, set) = (now[0] - before[0], now[1] - before[1], now[2] - before[2]);
-                println!(
+                eprintln!(
                     "{clients:7} | {burst:3} | {:9} | {:9.0} | {:12.1} | {:12.1} | {:8.0}% | {:.2}",
                     if mixed { "2, random" } else { "1" },
                     kernels as f64 / spent,

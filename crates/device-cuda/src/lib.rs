@@ -50,10 +50,11 @@
 //! 8  Extents: maps, side_stream    ModuleLibrary: known, loading    Card: streams, variables
 //!    LoadedModule::attributes    Gate::unused    Loss::inquest    track: TURNS
 //!    driver: LOADED, REDIRECTION    PinnedWindow: WINDOWS    fault: CARDS
-//! 9  Mailbox::queue    Extents: RESERVATIONS
+//! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission
 //! ```
 //!
-//! An engine thread holds none of them while it calls the driver or the sink.
+//! An engine thread holds none of them while it calls the sink, and none but the last while it
+//! calls the driver.
 #![deny(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 

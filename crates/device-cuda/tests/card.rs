@@ -1,6 +1,11 @@
 //! The conformance suite, and tests of what only this device does, on a real card. Set
 //! `CUMUX_TEST_CUDA=cuda:0`, and run each test in a process of its own, because a fault ends the
-//! process's use of the card. Without the variable, every test passes and says that it did nothing.
+//! process's use of the card.
+//!
+//! Without the variable the driver is cumux's own library: a node with a software GPU is started
+//! for each test, and the test runs itself as a client of it. So every line of this crate that
+//! needs no property of NVIDIA's driver is tested without a card. [`NOT_NESTED`] lists the tests
+//! that need one.
 //!
 //! These tests of the suite are left out, because one context cannot do what they ask for:
 //!
@@ -34,18 +39,66 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cumux_device::conformance::{self, Args, Setup, memory_file};
 use cumux_device::{Begun, Channel, ClientId, Device, DeviceError, Image, Outcome, Sink, StreamId, Work};
+use cumux_testkit::Node;
 use cumux_wire::result;
 
+/// The card of the tests.
+const CARD: &str = "CUMUX_TEST_CUDA";
+
+/// Tests that need a real card's driver, and what of it.
+const NOT_NESTED: [(&str, &str); 9] = [
+    ("a_window_is_reached_by_kernels_and_copies_across_its_pieces", "it pins memory that processes share"),
+    ("extents_are_mapped_whole_and_once_at_an_address", "it refuses to map a range of an extent"),
+    ("modules::a_cooperative_grid_that_does_not_fit", "it makes green contexts"),
+    ("modules::blocks_know_their_multiprocessor", "it makes green contexts"),
+    ("modules::a_preloaded_module_is_adopted_with_the_variables_of_its_client", "it compiles PTX to machine code"),
+    ("variables::compiled_code_uses_the_clients_memory_and_goes_on_there", "it runs machine code"),
+    ("variables::constants_follow_every_write_and_come_back", "it runs machine code"),
+    ("variables::printf_reads_formats_in_the_clients_memory", "it compiles PTX to machine code"),
+    ("variables::what_cannot_be_placed_is_told_and_not_restored", "it loads machine code"),
+];
+
+/// The card on which the test that calls this runs now. `None` if there is no card: then the test
+/// has run already, over a software GPU, or it needs a card's driver and is left out.
 fn card() -> Option<String> {
-    let card = std::env::var("CUMUX_TEST_CUDA").ok();
+    let card = std::env::var(CARD).ok();
     if card.is_none() {
-        println!("skipped: CUMUX_TEST_CUDA names no card");
+        let thread = std::thread::current();
+        run_nested(thread.name().expect("the test's name"), &[]);
     }
     card
 }
 
+/// Runs a test in a process of its own, with cumux's library over a software GPU as its driver.
+fn run_nested(test: &str, settings: &[(&str, &str)]) {
+    if let Some((_, why)) = NOT_NESTED.iter().find(|(name, _)| *name == test) {
+        return println!("left out: {test} needs a card's driver: {why}");
+    }
+    let node = Node::with().device("sim:h200").start();
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", test, "--nocapture"]).envs(settings.iter().copied());
+    command.env(CARD, "cuda:0").env("CUMUX_NESTED", node.pipe()).env("CUMUX_REAL_LIBCUDA", node.folder().join("lib/libcuda.so.1"));
+    let output = command.output().expect("this program starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{test}:\n{said}\n{complaints}\n{}", node.logs());
+}
+
+/// Two engines submit to one context, in turn.
+#[test]
+fn two_engines_keep_every_stream_in_order() {
+    if std::env::var(CARD).is_ok() {
+        return println!("left out: set CUMUX_DISPATCHERS=2 for the other tests");
+    }
+    for test in
+        ["streams::work_of_a_stream_runs_in_order", "streams::each_submission_is_reported_once_and_in_order", "runs_of_kernels_go_as_one_and_do_the_same"]
+    {
+        run_nested(test, &[("CUMUX_DISPATCHERS", "2")]);
+    }
+}
+
 fn open(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
-    cumux_device_cuda::open(&card().expect("asked before"), sink).expect("the card opens")
+    cumux_device_cuda::open(&std::env::var(CARD).expect("asked before"), sink).expect("the card opens")
 }
 
 macro_rules! suite {

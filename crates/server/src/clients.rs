@@ -1,5 +1,6 @@
 //! Clients: arriving, being told apart by their processes, leaving, and what is said of them.
 
+use crate::Addresses;
 use crate::core::{Arrival, Core, Ending, Subject};
 use crate::fault_log::LONGEST_TEXT;
 use crate::host::{Fate, Host};
@@ -98,7 +99,8 @@ impl<H: Host> Core<H> {
         }
         // Nobody has anything of one that has failed, but for the client itself.
         let taken: BTreeSet<u32> = self.clients.sessions.values().filter(|s| !s.has_failed()).map(|s| s.about.window_slot).collect();
-        let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
+        let first = if self.limits.addresses == Addresses::Upper { WINDOWS / 2 } else { 0 };
+        let slot = (first..WINDOWS).find(|slot| !taken.contains(slot));
         // An executor may take long to let go of one that has gone: it keeps its window, and nobody
         // out.
         let served = self.clients.sessions.values().filter(|s| s.is_served()).count();

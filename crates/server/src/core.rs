@@ -12,7 +12,7 @@ use crate::session::ClientSession;
 use crate::state_file::StateFile;
 use crate::watch::Watcher;
 use crate::worker::{Service, Worker};
-use crate::{Limits, Options};
+use crate::{Addresses, Limits, Options};
 use cumux_link::{Connection, Process};
 use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant, Scope, SessionConfig};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -247,6 +247,8 @@ pub(crate) struct Executors {
     pub(crate) build: u32,
     /// The stripe of the arena that was given out last, and one more.
     pub(crate) next_stripe: u32,
+    /// Which addresses clients get first.
+    pub(crate) addresses: Addresses,
     /// Why there is no standby: the device cannot be opened twice.
     pub(crate) no_standby: Option<String>,
     /// A fault is being handled: until then at most, whoever comes up waits.
@@ -289,6 +291,9 @@ impl Executors {
 
     /// A stripe of the arena that no living executor uses, as long as there are any.
     pub(crate) fn take_stripe(&mut self) -> u32 {
+        if self.addresses == Addresses::Upper {
+            return STRIPES - 1;
+        }
         let used = |stripe: u32| self.workers.values().any(|worker| worker.activated.is_some() && worker.stripe == stripe);
         let found = (0..STRIPES).map(|step| (self.next_stripe + step) % STRIPES).find(|stripe| !used(*stripe));
         let stripe = found.unwrap_or(self.next_stripe % STRIPES);
@@ -388,6 +393,7 @@ impl<H: Host> Core<H> {
     /// # Errors
     /// When the system gives no threads or descriptors.
     pub(crate) fn new(options: Options, limits: Limits, host: H, events: Sender<Event>, old: &StateFile, now: Instant) -> std::io::Result<Self> {
+        let addresses = limits.addresses;
         let pid = std::process::id();
         let ends = events.clone();
         Ok(Self {
@@ -416,6 +422,7 @@ impl<H: Host> Core<H> {
                 start_after: now,
                 build: 1,
                 next_stripe: 0,
+                addresses,
                 no_standby: None,
                 calm_until: None,
                 sparing: None,

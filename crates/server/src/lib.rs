@@ -144,6 +144,8 @@ pub struct Limits {
     /// Whether clients with unbounded kernels get executors of their own; no with
     /// `CUMUX_UNBOUNDED_KERNELS=shared`.
     pub confines: bool,
+    /// Which addresses clients get first; [`Addresses::Upper`] with `CUMUX_BENEATH=1`.
+    pub addresses: Addresses,
     /// How long after an executor began to serve without one of its devices that is tried again,
     /// for the first time; none = never. `CUMUX_DEVICE_RETRY_MS`, 0 = never.
     pub device_retry: Option<Duration>,
@@ -160,6 +162,15 @@ pub struct Limits {
     pub storm_time: Duration,
 }
 
+/// Which addresses clients get first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addresses {
+    /// The lower ones.
+    Lower,
+    /// The upper ones: another cumux, which is a client of this one, has the lower ones. For tests.
+    Upper,
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -170,6 +181,7 @@ impl Default for Limits {
             heartbeat: Some(Duration::from_secs(5)),
             standbys: 2,
             confines: true,
+            addresses: Addresses::Lower,
             device_retry: Some(Duration::from_secs(10)),
             waits: Waits::default(),
             quit: Duration::from_secs(2),
@@ -191,7 +203,9 @@ impl Limits {
         let retry = cumux_environment::number_or_none("CUMUX_DEVICE_RETRY_MS");
         let device_retry = retry.map_or(default.device_retry, |ms| (ms > 0).then(|| Duration::from_millis(ms)));
         let confines = std::env::var("CUMUX_UNBOUNDED_KERNELS").as_deref() != Ok("shared");
-        Self { clients, standbys, confines, device_retry, heartbeat: cumux_link::pulse::limit(), waits: Waits::from_environment(), ..default }
+        let beneath = cumux_environment::number_or_none("CUMUX_BENEATH") == Some(1);
+        let addresses = if beneath { Addresses::Upper } else { Addresses::Lower };
+        Self { clients, standbys, confines, addresses, device_retry, heartbeat: cumux_link::pulse::limit(), waits: Waits::from_environment(), ..default }
     }
 }
 

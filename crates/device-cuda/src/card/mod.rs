@@ -21,7 +21,7 @@ use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
-use crate::track::Printing;
+use crate::track::{FillingKernels, Printing};
 use cumux_abi::CUlimit;
 use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Peer, Sink, StreamId};
 use cumux_ranges::{Access, AllowedRange, Permissions};
@@ -114,7 +114,7 @@ impl Card {
         if settings.core_dumps {
             watch_faults(&watch, &mailboxes, &sink).map_err(thread_failed)?;
         }
-        let driver = Driver::open(ordinal, if settings.core_dumps { Dumps::On } else { Dumps::Off })?;
+        let driver = Driver::open(ordinal, if settings.core_dumps { Dumps::On } else { Dumps::Off }, settings.engines)?;
         let facts = read_facts(driver.device(), ordinal);
         let extents = Extents::new(&driver)?;
         let (helpers, helper_threads) = Helpers::start(ordinal).map_err(thread_failed)?;
@@ -136,6 +136,7 @@ impl Card {
             own_kernels,
             helpers,
             printing,
+            filling: FillingKernels::default(),
             loss: Loss::default(),
             watch,
             membership: Membership::begin(),

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_types, reason = "numbers its contexts, from any thread")]
 
 use super::device::DeviceHandle;
+use super::submission::SubmissionLock;
 use super::table::Table;
 use crate::fault::{Call, CudaError, remedy};
 use core::ffi::CStr;
@@ -31,6 +32,8 @@ pub(crate) struct Driver {
     instance: u64,
     /// Least and most urgent stream priority.
     priorities: (i32, i32),
+    /// For calls that submit work.
+    pub(super) submission: SubmissionLock,
 }
 
 /// Whether the driver writes a core dump when a kernel faults.
@@ -50,11 +53,12 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    /// Opens card `ordinal` and makes its context. `dumps` holds for the whole process.
+    /// Opens card `ordinal` and makes its context. `dumps` holds for the whole process. So many
+    /// threads will submit work.
     ///
     /// # Errors
     /// A sentence with a remedy: there is no driver or no such card, or the card cannot be shared.
-    pub(crate) fn open(ordinal: u32, dumps: Dumps) -> Result<Arc<Driver>, DeviceError> {
+    pub(crate) fn open(ordinal: u32, dumps: Dumps, submitters: usize) -> Result<Arc<Driver>, DeviceError> {
         let device = DeviceHandle::open(ordinal)?;
         let (table, mode) = (device.table(), device.compute_mode());
         remedy::require_shareable(ordinal, &device.name(), mode)?;
@@ -71,7 +75,8 @@ impl Driver {
         CudaError::check(unsafe { (table.cuDevicePrimaryCtxRetain)(&raw mut context, device.raw()) })
             .map_err(|error| DeviceError::System(remedy::no_context(ordinal, mode, error)))?;
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
-        let mut driver = Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0) };
+        let mut driver =
+            Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0), submission: SubmissionLock::of_threads(submitters) };
         driver.priorities = driver.read_priorities();
         Ok(Arc::new(driver))
     }

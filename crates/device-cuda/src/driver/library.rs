@@ -1,6 +1,7 @@
 //! The driver's library. A process loads it once.
 
 use super::locate::candidate_paths;
+use super::nested::{is_nested, pipe_directory};
 use super::table::Table;
 use crate::fault::{CudaError, remedy};
 use core::ffi::c_void;
@@ -8,6 +9,7 @@ use cumux_abi::functions as f;
 use cumux_device::DeviceError;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The loaded driver's functions. Lock 8 of the crate's order, held alone while the library is
@@ -54,8 +56,10 @@ pub(super) fn load() -> Result<&'static Table, DeviceError> {
         return Ok(table);
     }
     let paths = candidate_paths()?;
+    let other_service = pipe_directory().map(OsString::as_os_str);
     for (name, value) in ENVIRONMENT {
-        let keep = name == MPS_DIRECTORY && std::env::var_os("CUMUX_KEEP_MPS").is_some();
+        let value = other_service.filter(|_| name == MPS_DIRECTORY).unwrap_or(OsStr::new(value));
+        let keep = name == MPS_DIRECTORY && other_service.is_none() && std::env::var_os("CUMUX_KEEP_MPS").is_some();
         if !keep {
             // SAFETY: no other thread may read the environment without std's lock meanwhile. This
             // crate has loaded no C code yet that would, and asks its users to start none before
@@ -92,7 +96,7 @@ fn load_path(path: &Path) -> Result<Table, String> {
     // way by any CUDA program.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| format!("{}: {error}", path.display()))?;
     // SAFETY: the symbol's value is never used, so its type does not matter.
-    if unsafe { library.get::<*const c_void>(b"cumux_shim_build_id\0") }.is_ok() {
+    if unsafe { library.get::<*const c_void>(b"cumux_shim_build_id\0") }.is_ok() && !is_nested() {
         return Err(format!("{} is cumux itself, not NVIDIA's driver", path.display()));
     }
     // SAFETY: the driver's public header gives this type to this name.

@@ -3,6 +3,7 @@
 use super::CardAddress;
 use super::context::Driver;
 use super::handle::Stream;
+use super::nested::is_nested;
 use crate::fault::{Call, CudaError};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 use cumux_abi::types as t;
@@ -50,8 +51,10 @@ impl Driver {
         let mut descriptor: RawFd = -1;
         // SAFETY: for this kind of handle the call writes one descriptor, a local.
         let exported = CudaError::check(unsafe { (self.table()?.cuMemExportToShareableHandle)((&raw mut descriptor).cast(), handle, AS_DESCRIPTOR, 0) });
-        // SAFETY: the handle made above; nobody uses it after this.
-        let _ = unsafe { (self.table()?.cuMemRelease)(handle) };
+        if !is_nested() {
+            // SAFETY: the handle made above; nobody uses it after this.
+            let _ = unsafe { (self.table()?.cuMemRelease)(handle) };
+        }
         exported?;
         // SAFETY: a descriptor that the driver has just opened for us, and nobody else has.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
@@ -132,7 +135,9 @@ impl Driver {
         let flags = t::CU_MEMHOSTREGISTER_PORTABLE | t::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the range belongs to a window that stays mapped until `unregister_host`. Its
         // bytes are shared with another process, so Rust code never holds references to them.
-        CudaError::check(unsafe { (self.table()?.cuMemHostRegister_v2)(with_exposed_provenance_mut(address as usize), bytes as usize, flags) })
+        let registered =
+            CudaError::check(unsafe { (self.table()?.cuMemHostRegister_v2)(with_exposed_provenance_mut(address as usize), bytes as usize, flags) });
+        if registered == Err(CudaError::NOT_SUPPORTED) && is_nested() { Ok(()) } else { registered }
     }
 
     /// Undoes [`Driver::register_host`] for the range that begins here.

@@ -166,6 +166,7 @@ impl Driver {
     /// The driver's. Then nothing was queued.
     pub(crate) fn write_value(&self, address: CardAddress, value: u64, bytes: u32, stream: Stream) -> Call<()> {
         let table = self.table()?;
+        let _turn = self.submission.enter();
         // SAFETY: a card address and a live stream, in both branches.
         CudaError::check(unsafe {
             if bytes == 4 {

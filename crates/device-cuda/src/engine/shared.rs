@@ -8,7 +8,7 @@ use crate::fault::{CudaError, Loss, Membership, Watch};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
-use crate::track::Printing;
+use crate::track::{FillingKernels, Printing};
 use cumux_device::{Begun, InDoubt, Sink};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::{Arc, OnceLock};
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub helpers: Arc<Helpers>,
     /// Whose kernels may print.
     pub printing: Printing,
+    /// Long kernels in flight that occupy every SM.
+    pub filling: FillingKernels,
     /// Whether the context still works.
     pub loss: Loss,
     /// What the driver has announced of a fault.

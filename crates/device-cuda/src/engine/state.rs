@@ -124,10 +124,10 @@ impl Engine {
     /// The driver's.
     pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Call<Engine> {
         let driver = &shared.driver;
-        let streams = Streams::new(driver)?;
+        let streams = Streams::new(driver, shared.filling.clone())?;
         let helper_stream = driver.create_stream(0)?;
         let printing = shared.printing.clone();
-        let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces };
+        let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engines: shared.mailboxes.len() };
         let small_sets = SmallSets::new(&shared.own_kernels);
         let issuer = Issuer::new(driver.clone(), settings, small_sets, shared.counters.clone(), shared.helpers.clone(), printing.clone());
         Ok(Engine {

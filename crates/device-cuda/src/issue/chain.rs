@@ -12,7 +12,7 @@
 
 use super::plan::PlannedKernel;
 use crate::context::ClientModule;
-use crate::driver::{CardAddress, ChainGraph, Driver, Function, GraphKernel, Stream};
+use crate::driver::{CardAddress, ChainGraph, Driver, Function, GraphKernel, LaunchShape, Stream};
 use crate::fault::Call;
 use crate::track::{FenceWord, SlotIndex};
 use cumux_device::StreamId;
@@ -30,6 +30,16 @@ pub(super) fn shape_of(planned: &PlannedKernel) -> u64 {
     planned.kernel().id.hash(&mut shape);
     planned.shape.grid.hash(&mut shape);
     shape.finish()
+}
+
+/// A hash of all that [`is_same_launch`] compares but the function and the grid, which are in the
+/// shape. Different launches may have the same.
+pub(super) fn launch_of(planned: &PlannedKernel) -> u64 {
+    let mut launch = FxHasher::default();
+    let LaunchShape { grid: _, block, cluster, shared, cooperative: _ } = planned.shape;
+    (block, cluster, shared).hash(&mut launch);
+    launch.write(&planned.parameters);
+    launch.finish()
 }
 
 /// A hash of the functions of several kernels and of their grids, made of those of each.
@@ -80,6 +90,8 @@ pub(crate) struct Chain {
     graph: ChainGraph,
     /// The kernel to which each node is set. The references keep the modules loaded.
     kernels: Vec<PlannedKernel>,
+    /// Their hashes by [`launch_of`].
+    launches: Vec<u64>,
     /// The bytes of parameters with which each node was made.
     parameter_capacity: Vec<u32>,
     /// The kernels with which the graph was made, by [`crate::context::Kernel::id`], and their
@@ -132,6 +144,7 @@ impl Chain {
             parameter_capacity: kernels.iter().map(|planned| planned.kernel().parameter_bytes).collect(),
             origin,
             shape: join_shapes(&shapes),
+            launches: kernels.iter().map(launch_of).collect(),
             kernels,
             word,
             purpose,
@@ -172,19 +185,20 @@ impl Chain {
         self.parameter_capacity.iter().zip(kernels).all(has_room) && self.kernels.iter().zip(kernels).all(keeps_clusters)
     }
 
-    /// The number of nodes that have to be set for these kernels, or `enough` if there are at least
-    /// so many.
-    pub(super) fn count_different(&self, kernels: &[PlannedKernel], enough: usize) -> usize {
-        self.kernels.iter().zip(kernels).filter(|(now, wanted)| !is_same_launch(now, wanted)).take(enough).count()
+    /// The number of nodes that have to be set for kernels of the chain's shape with these hashes,
+    /// by [`launch_of`]. It may be more, if different launches have the same hash.
+    pub(super) fn count_different(&self, launches: &[u64]) -> usize {
+        self.launches.iter().zip(launches).filter(|(now, wanted)| now != wanted).count()
     }
 
-    /// Sets the nodes to these kernels, whose joined shape is `shape`, and moves the kernels that
-    /// they had before into `kernels`. Returns how many nodes had to be set. Returns `None` if the
-    /// driver refuses a kernel; then `kernels` is unchanged, and the chain must not be used again.
-    pub(super) fn set_kernels(&mut self, kernels: &mut [PlannedKernel], shape: u64) -> Option<usize> {
+    /// Sets the nodes to these kernels, whose hashes by [`launch_of`] are `launches` and whose
+    /// joined shape is `shape`, and moves the kernels that they had before into `kernels`. Returns
+    /// how many nodes had to be set. Returns `None` if the driver refuses a kernel; then `kernels`
+    /// is unchanged, and the chain must not be used again.
+    pub(super) fn set_kernels(&mut self, kernels: &mut [PlannedKernel], launches: &[u64], shape: u64) -> Option<usize> {
         let mut set = Vec::new();
         for at in 0..kernels.len() {
-            if is_same_launch(&self.kernels[at], &kernels[at]) {
+            if self.launches[at] == launches[at] && is_same_launch(&self.kernels[at], &kernels[at]) {
                 continue;
             }
             if self.driver.set_node(&self.graph, self.graph.nodes[at], &kernels[at].graph_kernel()).is_err() {
@@ -194,6 +208,7 @@ impl Chain {
                 return None;
             }
             set.push(at);
+            self.launches[at] = launches[at];
             std::mem::swap(&mut self.kernels[at], &mut kernels[at]);
         }
         if !set.is_empty() {

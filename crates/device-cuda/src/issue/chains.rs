@@ -11,6 +11,7 @@
 use super::chain::{Chain, Purpose, join_shapes};
 use super::plan::PlannedKernel;
 use super::segments::SHORTEST_SEGMENT;
+use super::shelf::Shelf;
 use crate::track::{FenceWord, SlotIndex};
 use cumux_device::StreamId;
 use rustc_hash::FxHashMap;
@@ -88,6 +89,23 @@ pub(super) struct Cut {
     pub end: BatchEnd,
 }
 
+/// Kernels that come together, with their hashes in the same order.
+pub(super) struct Batch<'a> {
+    /// The kernels.
+    pub kernels: &'a mut [PlannedKernel],
+    /// Their hashes by [`super::chain::shape_of`].
+    pub shapes: &'a [u64],
+    /// Their hashes by [`super::chain::launch_of`].
+    pub launches: &'a [u64],
+}
+
+impl Batch<'_> {
+    /// So many kernels from the beginning.
+    fn beginning(&mut self, length: usize) -> Batch<'_> {
+        Batch { kernels: &mut self.kernels[..length], shapes: &self.shapes[..length], launches: &self.launches[..length] }
+    }
+}
+
 /// A chain that is set to the beginning of a batch and may be launched.
 pub(super) struct ChosenChain {
     /// The number of its kernels.
@@ -129,7 +147,7 @@ pub(crate) struct ChainOrder {
 /// The chains of one engine.
 pub(super) struct Chains {
     /// The chains, by length.
-    by_length: Vec<Vec<Chain>>,
+    by_length: Vec<Shelf>,
     /// The chain that is being made. There is one at a time, because making a chain delays other
     /// clients' launches.
     pending: Option<PendingChain>,
@@ -151,7 +169,7 @@ impl Chains {
     /// No chains yet. `words` are for the fences of chains to come.
     pub(super) fn new(words: impl Iterator<Item = FenceWord>) -> Chains {
         let mut by_length = Vec::new();
-        by_length.resize_with(LONGEST_CHAIN + 1, Vec::new);
+        by_length.resize_with(LONGEST_CHAIN + 1, Shelf::default);
         Chains {
             by_length,
             pending: None,
@@ -164,30 +182,29 @@ impl Chains {
         }
     }
 
-    /// Chooses a chain for the beginning of a stream's `batch`, whose kernels have these `shapes`,
-    /// and sets it, and may return a request to make another chain. `is_reached` says whether a
-    /// fence of a slot is reached. If a chain is chosen and had to be set, its former kernels are
-    /// in `batch` afterwards.
+    /// Chooses a chain for the beginning of a stream's `batch` and sets it, and may return a
+    /// request to make another chain. `is_reached` says whether a fence of a slot is reached. If a
+    /// chain is chosen and had to be set, its former kernels are in `batch` afterwards.
     pub(super) fn choose(
         &mut self,
-        batch: &mut [PlannedKernel],
-        shapes: &[u64],
+        mut batch: Batch<'_>,
         cut: Cut,
         stream: StreamId,
         mut is_reached: impl FnMut(SlotIndex, u64) -> bool,
     ) -> (Option<ChosenChain>, Option<ChainOrder>) {
         self.release_leaving(&mut is_reached);
-        let whole = batch.len().min(LONGEST_CHAIN);
+        let whole = batch.kernels.len().min(LONGEST_CHAIN);
         let Cut { segment, is_whole, end } = cut;
         let own = segment.unwrap_or(whole);
         // A batch that begins within a segment was cut there by chance.
-        let repeats = is_whole && (segment.is_some() || (end == BatchEnd::Work && own == batch.len()));
+        let repeats = is_whole && (segment.is_some() || (end == BatchEnd::Work && own == batch.kernels.len()));
         let general = general_length(own);
         let mut order = None;
         for length in [own, general] {
-            let shape = join_shapes(&shapes[..length]);
+            let beginning = batch.beginning(length);
+            let shape = join_shapes(beginning.shapes);
             let often = if repeats || length == general { OFTEN } else { VERY_OFTEN };
-            let mut found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
+            let mut found = self.find_own(stream, &beginning, shape, &mut is_reached);
             let is_wanted = match found {
                 // There are several such batches in turn: another chain will have the parameters
                 // of one of them the next time.
@@ -196,29 +213,29 @@ impl Chains {
                 None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
             };
             let may_make = is_wanted && self.makes_chains && order.is_none() && self.pending.is_none();
-            if may_make && self.count_own(stream, length, shape) < twin_limit(length) {
-                order = self.order_chain(&batch[..length], Purpose::Own(stream), &mut is_reached);
+            if may_make && self.by_length[length].own(stream, shape).count() < twin_limit(length) {
+                order = self.order_chain(beginning.kernels, Purpose::Own(stream), &mut is_reached);
                 // An evicted chain makes others move.
-                found = self.find_own(stream, &batch[..length], shape, &mut is_reached);
+                found = self.find_own(stream, &beginning, shape, &mut is_reached);
             }
             if let Some(OwnChain { index, .. }) = found {
-                return (self.set_chain(index, &mut batch[..length], shape), order);
+                return (self.set_chain(index, beginning, shape), order);
             }
             if own == general {
                 break;
             }
         }
-        let beginning = &mut batch[..general];
-        let shape = join_shapes(&shapes[..general]);
-        match self.find_settable(beginning, shape, &mut is_reached) {
+        let beginning = batch.beginning(general);
+        let shape = join_shapes(beginning.shapes);
+        match self.find_settable(beginning.kernels, shape, &mut is_reached) {
             Some(index) => {
-                self.by_length[general][index].purpose = Purpose::General;
+                self.by_length[general].change(index, |chain| chain.purpose = Purpose::General);
                 (self.set_chain(index, beginning, shape), order)
             }
             None => {
                 // A batch that comes once is not worth a graph.
                 let again = self.makes_chains && order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
-                let order = if again { self.order_chain(beginning, Purpose::General, &mut is_reached) } else { order };
+                let order = if again { self.order_chain(beginning.kernels, Purpose::General, &mut is_reached) } else { order };
                 (None, order)
             }
         }
@@ -226,47 +243,46 @@ impl Chains {
 
     /// Sets the chain with this index to the batch of this shape, among the chains of its length.
     /// `None` if the driver refuses a kernel: then there is no such chain any more.
-    fn set_chain(&mut self, index: usize, batch: &mut [PlannedKernel], shape: u64) -> Option<ChosenChain> {
-        let chains = &mut self.by_length[batch.len()];
-        let Some(nodes_set) = chains[index].set_kernels(batch, shape) else {
-            let chain = chains.swap_remove(index);
+    fn set_chain(&mut self, index: usize, batch: Batch<'_>, shape: u64) -> Option<ChosenChain> {
+        let length = batch.kernels.len();
+        let shelf = &mut self.by_length[length];
+        let Some(nodes_set) = shelf.change(index, |chain| chain.set_kernels(batch.kernels, batch.launches, shape)) else {
+            let chain = shelf.swap_remove(index);
             self.words.push(chain.word());
             return None;
         };
         self.launches += 1;
-        (chains[index].used, chains[index].nodes_set) = (self.launches, nodes_set);
-        Some(ChosenChain { length: batch.len(), index, nodes_set })
+        let chain = shelf.chain(index);
+        (chain.used, chain.nodes_set) = (self.launches, nodes_set);
+        Some(ChosenChain { length, index, nodes_set })
     }
 
     /// Finds a free chain of this stream for these functions: the one in which the fewest nodes
     /// differ. If a program repeats itself, that is mostly the one that was not used for the
     /// longest time: it had this place in the program the last time.
-    fn find_own(&mut self, stream: StreamId, batch: &[PlannedKernel], shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<OwnChain> {
-        let chains = &mut self.by_length[batch.len()];
+    fn find_own(&mut self, stream: StreamId, batch: &Batch<'_>, shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<OwnChain> {
+        let shelf = &mut self.by_length[batch.kernels.len()];
+        let own: SmallVec<[usize; MOST_TWINS]> = shelf.own(stream, shape).collect();
         let mut twins: SmallVec<[(u64, usize); MOST_TWINS]> = SmallVec::new();
-        for (index, chain) in chains.iter_mut().enumerate() {
-            if chain.purpose == Purpose::Own(stream) && chain.shape() == shape && chain.can_hold(batch) && chain.is_free(is_reached) {
+        for index in own {
+            let chain = shelf.chain(index);
+            if chain.is_free(is_reached) {
                 twins.push((chain.used, index));
             }
         }
         twins.sort_unstable();
         let mut best: Option<OwnChain> = None;
         for (_, index) in twins {
-            let least = best.map_or(usize::MAX, |best| best.different);
-            let different = chains[index].count_different(batch, least);
-            if different < least {
+            let different = shelf.chain(index).count_different(batch.launches);
+            if best.is_none_or(|best| different < best.different) {
                 best = Some(OwnChain { index, different });
             }
             if different == 0 {
                 break;
             }
         }
-        best
-    }
-
-    /// The number of chains of this stream for these functions.
-    fn count_own(&self, stream: StreamId, length: usize, shape: u64) -> usize {
-        self.by_length[length].iter().filter(|chain| chain.purpose == Purpose::Own(stream) && chain.shape() == shape).count()
+        // The same functions have the same parameters, unless two of them have the same hash.
+        best.filter(|best| shelf.chain(best.index).can_hold(batch.kernels))
     }
 
     /// Finds a free chain that can be set to this batch, among those of its length. A chain with
@@ -274,7 +290,7 @@ impl Chains {
     fn find_settable(&mut self, batch: &[PlannedKernel], shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<usize> {
         let old = self.launches.saturating_sub(OLD_LAUNCHES);
         let is_settable = |chain: &Chain| chain.purpose == Purpose::General || chain.used < old;
-        let chains = self.by_length[batch.len()].iter_mut().enumerate().filter(|(_, chain)| is_settable(chain));
+        let chains = self.by_length[batch.len()].iter_mut().filter(|(_, chain)| is_settable(chain));
         let fitting = chains.filter(|(_, chain)| (chain.shape() == shape || batch.len() >= RETARGETED_LENGTH) && chain.can_hold(batch));
         let free = fitting.filter_map(|(index, chain)| chain.is_free(is_reached).then_some((chain.shape() != shape, chain.used, index)));
         free.min().map(|(.., index)| index)
@@ -282,7 +298,7 @@ impl Chains {
 
     /// The chosen chain itself.
     pub(super) fn chosen(&mut self, chosen: &ChosenChain) -> &mut Chain {
-        &mut self.by_length[chosen.length][chosen.index]
+        self.by_length[chosen.length].chain(chosen.index)
     }
 
     /// Counts a batch. Returns true if it has come at least `often` times.
@@ -316,7 +332,7 @@ impl Chains {
         let lengths = if self.by_length[length].len() >= chain_limit(length) { length..length + 1 } else { 1..LONGEST_CHAIN + 1 };
         let mut oldest: Option<(u64, usize, usize)> = None;
         for length in lengths {
-            for (index, chain) in self.by_length[length].iter_mut().enumerate() {
+            for (index, chain) in self.by_length[length].iter_mut() {
                 let used = chain.used;
                 if used < old && oldest.is_none_or(|(least, ..)| used < least) && chain.is_free(is_reached) {
                     oldest = Some((used, length, index));
@@ -356,7 +372,7 @@ impl Chains {
     /// Forgets the chains that mention kernels for which `is_gone` holds. They are retired when
     /// they do not run any more.
     pub(super) fn forget_kernels(&mut self, is_gone: impl Fn(u64) -> bool) {
-        self.leaving.extend(self.by_length.iter_mut().flat_map(|chains| chains.extract_if(.., |chain| chain.mentions(&is_gone))));
+        self.leaving.extend(self.by_length.iter_mut().flat_map(|shelf| shelf.remove_if(|chain| chain.mentions(&is_gone))));
     }
 
     /// Retires the forgotten chains that do not run any more, and frees their words. While a chain

@@ -2,8 +2,8 @@
 //! which contain their fences. Other work is followed by a fence, because a client may wait for it.
 
 use super::chain::Chain;
-use super::chain::{can_be_node, has_clusters, shape_of};
-use super::chains::{BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN, PendingChain};
+use super::chain::{can_be_node, has_clusters, launch_of, shape_of};
+use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN, PendingChain};
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
 use super::queue::{QueueState, StreamQueue};
@@ -28,9 +28,9 @@ const QUANTUM: usize = LONGEST_CHAIN;
 const GATHER_WHILE_BUSY_NS: u64 = 8_000;
 /// Most nanoseconds for which work gathers. It also stops when the longest chain is full.
 const GATHER_LIMIT_NS: u64 = 100_000;
-/// While at least this many streams have work in flight, the beginning of a segment waits for the
-/// rest of it, also where its own stream has nothing in flight: the others keep the card busy, and
-/// the engine has less to do.
+/// While at least this many streams of the card have work in flight, the beginning of a segment
+/// waits for the rest of it, also where its own stream has nothing in flight: the others keep the
+/// card busy, and the engine has less to do.
 const MANY_BUSY_STREAMS: usize = 4;
 /// Work that waits for the rest of its segment is looked at again when so many pieces have come.
 const MORE_PIECES: usize = 4;
@@ -87,6 +87,8 @@ pub(crate) struct IssuerSettings {
     pub limits: LaunchLimits,
     /// True if kernels are submitted as chains.
     pub coalesces: bool,
+    /// The number of engines among which the card's streams are divided.
+    pub engines: usize,
 }
 
 /// The part of an engine that submits work to the driver.
@@ -104,8 +106,10 @@ pub(crate) struct Issuer {
     batch: Vec<PlannedKernel>,
     /// The tokens of the kernels in `batch`.
     tokens: Vec<u64>,
-    /// Their shapes.
+    /// Their hashes by [`shape_of`].
     shapes: Vec<u64>,
+    /// Their hashes by [`launch_of`].
+    launches: Vec<u64>,
     /// How long the kernels in `batch` are expected to take, in nanoseconds.
     batch_ns: u64,
     /// The name of the kernel whose launch failed, until the engine takes it.
@@ -156,6 +160,7 @@ impl Issuer {
             batch: Vec::new(),
             tokens: Vec::new(),
             shapes: Vec::new(),
+            launches: Vec::new(),
             batch_ns: 0,
             failed_kernel: None,
             is_driver_spared: false,
@@ -184,7 +189,7 @@ impl Issuer {
     fn waits_for_segment(&self, streams: &Streams, queue: &StreamQueue, now: u64) -> bool {
         self.settings.coalesces
             && queue.burst.goes_on(SHORTEST_SEGMENT)
-            && streams.tracker.busy_slots() >= MANY_BUSY_STREAMS
+            && streams.tracker.busy_slots() >= MANY_BUSY_STREAMS.div_ceil(self.settings.engines)
             && now.saturating_sub(queue.since) < GATHER_LIMIT_NS
             && queue.makes_segments
             && queue.work.len() < LONGEST_CHAIN
@@ -252,6 +257,7 @@ impl Issuer {
                     queue.makes_segments = true;
                     self.tokens.push(token);
                     self.shapes.push(shape_of(&planned));
+                    self.launches.push(launch_of(&planned));
                     self.batch.push(planned);
                     if self.batch_ns > LONGEST_BATCH_NS {
                         self.issue_batch(streams, bound, BatchEnd::Chance, false)?;
@@ -448,7 +454,7 @@ impl Issuer {
     /// The driver's. Placeholders for the kernels that were not submitted are back in the queue.
     fn issue_batch(&mut self, streams: &mut Streams, bound: BoundStream, end: BatchEnd, waits: bool) -> Call<()> {
         let (mut batch, mut tokens) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.tokens));
-        let shapes = std::mem::take(&mut self.shapes);
+        let (shapes, launches) = (std::mem::take(&mut self.shapes), std::mem::take(&mut self.launches));
         let mut position = streams.queues.get(&bound.id).map(|queue| queue.position).unwrap_or_default();
         self.batch_ns = 0;
         let mut at = 0;
@@ -464,7 +470,8 @@ impl Issuer {
                 break;
             }
             let cut = Cut { segment, is_whole: position.is_beginning(), end };
-            match self.issue_batch_head(streams, bound, &mut batch[at..], &tokens[at..], &shapes[at..], cut) {
+            let rest = Batch { kernels: &mut batch[at..], shapes: &shapes[at..], launches: &launches[at..] };
+            match self.issue_batch_head(streams, bound, rest, &tokens[at..], cut) {
                 Ok(count) => {
                     position.go_on(&shapes[at..at + count]);
                     (at, follows_segment) = (at + count, segment == Some(count));
@@ -478,8 +485,9 @@ impl Issuer {
         streams.put_back(bound.id, &tokens[at..]);
         batch.clear();
         tokens.clear();
-        (self.batch, self.tokens, self.shapes) = (batch, tokens, shapes);
+        (self.batch, self.tokens, self.shapes, self.launches) = (batch, tokens, shapes, launches);
         self.shapes.clear();
+        self.launches.clear();
         issued
     }
 
@@ -495,27 +503,20 @@ impl Issuer {
 
     /// Submits the beginning of a batch, as one chain or as one kernel. Returns the number of
     /// kernels that were submitted.
-    fn issue_batch_head(
-        &mut self,
-        streams: &mut Streams,
-        bound: BoundStream,
-        batch: &mut [PlannedKernel],
-        tokens: &[u64],
-        shapes: &[u64],
-        cut: Cut,
-    ) -> Call<usize> {
+    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: Batch<'_>, tokens: &[u64], cut: Cut) -> Call<usize> {
         // The fence kernel at a chain's end needs an SM. If a long kernel occupies all SMs, a
         // client that waits for a single kernel would also wait for that one. A value write needs
         // no SM.
-        let write_fence = batch.len() == 1 && streams.tracker.is_card_filled();
-        let chosen = if write_fence { None } else { self.choose_chain(streams, bound.id, batch, shapes, cut) };
+        let write_fence = batch.kernels.len() == 1 && streams.tracker.is_card_filled();
+        let Batch { kernels, shapes, launches } = batch;
+        let chosen = if write_fence { None } else { self.choose_chain(streams, bound.id, Batch { kernels: &mut *kernels, shapes, launches }, cut) };
         if let Some(chosen) = chosen {
             return self.issue_chain(streams, bound, &chosen, tokens);
         }
         let Some(client) = streams.client_of(bound.id) else { return Err(CudaError::INVALID_HANDLE) };
         let stream = streams.tracker.slot(bound.slot).stream();
-        self.launch_kernel(&mut streams.tracker, &batch[0], client, stream)?;
-        let (expected_ns, work) = self.describe_kernel(&streams.tracker, &batch[0]);
+        self.launch_kernel(&mut streams.tracker, &kernels[0], client, stream)?;
+        let (expected_ns, work) = self.describe_kernel(&streams.tracker, &kernels[0]);
         self.add_flight(streams, bound, tokens[0], expected_ns, work, Reporting::Due);
         self.write_fence_if_due(streams, bound.slot)?;
         Ok(1)
@@ -556,14 +557,14 @@ impl Issuer {
 
     /// Chooses a chain for the beginning of the batch. Keeps a request for another chain, and has
     /// chains destroyed that are no longer needed.
-    fn choose_chain(&mut self, streams: &mut Streams, stream: StreamId, batch: &mut [PlannedKernel], shapes: &[u64], cut: Cut) -> Option<ChosenChain> {
+    fn choose_chain(&mut self, streams: &mut Streams, stream: StreamId, batch: Batch<'_>, cut: Cut) -> Option<ChosenChain> {
         let Streams { tracker, clock, .. } = streams;
         let now = clock.now();
         if now.saturating_sub(self.looked) >= LOOK_NS {
             self.looked = now;
             self.chains.set_making(!self.is_driver_spared && !tracker.stands_still(now, STANDS_STILL_NS));
         }
-        let (chosen, order) = self.chains.choose(batch, shapes, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
+        let (chosen, order) = self.chains.choose(batch, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();
         if order.is_some() {
             self.order = order;

@@ -9,8 +9,8 @@
 //! [`crate::track::Tracker`], and a fence follows: in the chain, or by `write_due_fence`.
 //!
 //! ```text
-//! issuer ─▶ chains ─▶ chain ─▶ plan ─▶ pieces
-//!    │        │                  └───▶ constants ─▶ pieces
+//! issuer ─▶ chains ─▶ shelf ─▶ chain ─▶ plan ─▶ pieces
+//!    │        │                            └───▶ constants ─▶ pieces
 //!    │        └──▶ segments
 //!    ├────▶ small_sets ─▶ plan
 //!    └────▶ streams ─▶ queue ─▶ segments
@@ -24,6 +24,7 @@ mod pieces;
 mod plan;
 mod queue;
 mod segments;
+mod shelf;
 mod small_sets;
 mod streams;
 

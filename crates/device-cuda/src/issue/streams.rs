@@ -3,7 +3,7 @@
 use super::queue::{QueueState, StreamQueue};
 use crate::driver::Driver;
 use crate::fault::Call;
-use crate::track::{Clock, Tracker};
+use crate::track::{Clock, FillingKernels, Tracker};
 use cumux_device::{ClientId, StreamId, Work};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -27,8 +27,8 @@ impl Streams {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>) -> Call<Streams> {
-        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver)?, clock: Clock::start() })
+    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels) -> Call<Streams> {
+        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver, filling)?, clock: Clock::start() })
     }
 
     /// The queues of a client, with their streams.

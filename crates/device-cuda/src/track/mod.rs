@@ -8,7 +8,7 @@
 //! ```text
 //! tracker ─▶ pool ─▶ slot ─▶ fence
 //!    │                 └───▶ flight ─▶ estimate
-//!    └─────▶ estimate, fence
+//!    └─────▶ estimate, fence, filling
 //! ```
 //!
 //! Text that kernels print is another matter: `printed` holds reports back until it was fetched,
@@ -17,6 +17,7 @@
 mod clock;
 mod estimate;
 mod fence;
+mod filling;
 mod flight;
 mod pool;
 mod printed;
@@ -27,6 +28,7 @@ mod turns;
 pub(crate) use clock::Clock;
 pub(crate) use estimate::{COPY_BYTES_PER_NS, LONG_KERNEL_NS, TRANSFER_NS};
 pub(crate) use fence::FenceWord;
+pub(crate) use filling::FillingKernels;
 pub(crate) use flight::{Flight, FlightWork, Footprint, Reporting};
 pub(crate) use pool::SlotIndex;
 pub(crate) use printed::HeldReports;

@@ -2,6 +2,7 @@
 
 use super::estimate::Estimates;
 use super::fence::{FenceWord, ShownBy};
+use super::filling::FillingKernels;
 use super::flight::Flight;
 use super::pool::{MOST_STREAMS, SlotChoice, SlotIndex, StreamPool};
 use super::slot::{StreamKind, StreamSlot};
@@ -26,8 +27,8 @@ pub(crate) struct Tracker {
     pool: StreamPool,
     /// The slots with work in flight.
     busy: Vec<SlotIndex>,
-    /// The number of long kernels in flight that occupy every SM.
-    filling: usize,
+    /// The long kernels in flight on the card that occupy every SM.
+    filling: FillingKernels,
     /// Estimates of how long work takes.
     pub estimates: Estimates,
 }
@@ -37,13 +38,13 @@ impl Tracker {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>) -> Call<Tracker> {
+    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels) -> Call<Tracker> {
         let words = PinnedWords::new(driver, MOST_STREAMS + CHAIN_WORDS)?;
         let mut pool = StreamPool::default();
         for _ in 0..STREAMS_AT_START {
             pool.add(StreamKind { partition: PartitionId::WHOLE_CARD, priority: 0 }, driver.create_stream(0)?);
         }
-        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling: 0, estimates: Estimates::default() })
+        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling, estimates: Estimates::default() })
     }
 
     /// The words for the fences of chains.
@@ -92,7 +93,9 @@ impl Tracker {
         if slot.is_empty() {
             self.busy.push(at);
         }
-        self.filling += usize::from(flight.fills_card());
+        if flight.fills_card() {
+            self.filling.add();
+        }
         slot.add(flight, now);
     }
 
@@ -124,9 +127,9 @@ impl Tracker {
         self.words.clear(word.0);
     }
 
-    /// True if a long kernel occupies every SM, as far as this engine knows.
+    /// True if a long kernel of any engine occupies every SM.
     pub(crate) fn is_card_filled(&self) -> bool {
-        self.filling > 0
+        self.filling.any()
     }
 
     // ---- completed work
@@ -152,7 +155,9 @@ impl Tracker {
             !slot.is_empty()
         });
         for (flight, device_ns) in over {
-            *filling -= usize::from(flight.fills_card());
+            if flight.fills_card() {
+                filling.end();
+            }
             if let Some(kernel) = flight.kernel() {
                 estimates.learn(kernel, *device_ns);
             }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cumux_wire::layout::{ARENA_BASE, WINDOW_BASE};
+use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES, WINDOWS, window_address};
 
 use super::{KERNELS, Opener};
 use crate::{
@@ -152,6 +152,12 @@ fn area() -> u64 {
     NEXT.advance(AREA)
 }
 
+/// Where the suite's memory begins: in the upper half of the arena, because a device that is a
+/// client of another one has its own memory in the lower.
+const FIRST_ADDRESS: u64 = ARENA_BASE + ARENA_BYTES / 2;
+/// Where its windows begin, for the same reason.
+const FIRST_WINDOW: u64 = window_address(WINDOWS / 2);
+
 impl Setup {
     /// Opens a device that reports to a new recorder.
     pub fn new(open: Opener) -> Setup {
@@ -159,7 +165,7 @@ impl Setup {
         let area = area();
         let device = open(recorder.clone());
         let counter = |first| Counter(Mutex::new(first));
-        Setup { device, recorder, arena: counter(ARENA_BASE + area), window: counter(WINDOW_BASE + area), tokens: counter(1), modules: counter(1) }
+        Setup { device, recorder, arena: counter(FIRST_ADDRESS + area), window: counter(FIRST_WINDOW + area), tokens: counter(1), modules: counter(1) }
     }
 
     /// Whether a fault of one client leaves the device usable for the others. Where it does not, a

@@ -1,0 +1,27 @@
+//! Tests without a card: the driver is cumux's own library, which runs everything on a software
+//! GPU.
+//!
+//! `CUMUX_NESTED` holds the pipe directory of that cumux. Its library is as good as NVIDIA's for
+//! this crate but for three things, which are done otherwise then:
+//!
+//! - It is refused as a driver, because a service that is its own client waits for itself.
+//! - A descriptor of memory does not keep the memory, so its handle stays until the process ends.
+//! - Memory that processes share cannot be pinned. Copies do not need that; kernels cannot reach
+//!   such memory.
+
+use std::ffi::OsString;
+use std::sync::OnceLock;
+
+/// The variable with the other cumux's pipe directory.
+const VARIABLE: &str = "CUMUX_NESTED";
+
+/// The pipe directory of the cumux whose library is the driver; `None` on a real card.
+pub(super) fn pipe_directory() -> Option<&'static OsString> {
+    static DIRECTORY: OnceLock<Option<OsString>> = OnceLock::new();
+    DIRECTORY.get_or_init(|| std::env::var_os(VARIABLE).filter(|directory| !directory.is_empty())).as_ref()
+}
+
+/// True if the driver is cumux's own library.
+pub(super) fn is_nested() -> bool {
+    pipe_directory().is_some()
+}
