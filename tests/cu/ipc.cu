@@ -18,6 +18,7 @@
 //   wait            waits for the event                                   -> an error's name
 //   copy V          waits for the event in a stream and checks behind it  -> as check
 //
+// "ipc lingering" releases physical memory of which a descriptor is open.
 // "ipc descriptors" starts itself twice and passes descriptors of physical memory and of a pool
 // between the two.
 #include "driver.cuh"
@@ -252,6 +253,55 @@ static int importer(int socket) {
     return 0;
 }
 
+// What is kept by a descriptor alone.
+static int lingering() {
+    auto create = driver<CUresult (*)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long)>("cuMemCreate");
+    auto release = driver<CUresult (*)(CUmemGenericAllocationHandle)>("cuMemRelease");
+    auto unmap = driver<CUresult (*)(CUdeviceptr, size_t)>("cuMemUnmap");
+    auto give = driver<CUresult (*)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long)>("cuMemExportToShareableHandle");
+    auto receive = driver<CUresult (*)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType)>("cuMemImportFromShareableHandle");
+    CHECK(cudaFree(nullptr));
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemGenericAllocationHandle handle;
+    int descriptor = -1;
+    count = PIECE / sizeof(int);
+    // One more each time, with 64 MB in all: what no descriptor keeps goes.
+    for (int round = 0; round < 40; ++round) {
+        DRIVER(create(&handle, PIECE, &properties, 0));
+        DRIVER(give(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        CUdeviceptr address = map(handle);
+        values = reinterpret_cast<int *>(address);
+        CHECK(fill(round, 0));
+        CHECK(cudaDeviceSynchronize());
+        DRIVER(unmap(address, PIECE));
+        DRIVER(release(handle));
+        const int copy = dup(descriptor);
+        close(descriptor);
+        DRIVER(receive(&handle, reinterpret_cast<void *>(static_cast<uintptr_t>(copy)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        address = map(handle);
+        values = reinterpret_cast<int *>(address);
+        const std::string found = check(round, 0);
+        if (found != "right" || round == 39) std::printf("what was there: %s\n", found.c_str());
+        DRIVER(unmap(address, PIECE));
+        DRIVER(release(handle));
+        close(copy);
+    }
+    // Kept by their descriptors: there is no room for so many.
+    int kept = 0;
+    CUresult result = CUDA_SUCCESS;
+    for (; kept < 40 && result == CUDA_SUCCESS; ++kept) {
+        result = create(&handle, PIECE, &properties, 0);
+        if (result != CUDA_SUCCESS) break;
+        DRIVER(give(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        DRIVER(release(handle));
+    }
+    std::printf("kept by their descriptors: %s\n", kept < 20 ? name_of(result) : "FAIL");
+    return 0;
+}
+
 static int descriptors(char **arguments) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return 2;
@@ -270,6 +320,7 @@ static int descriptors(char **arguments) {
 }
 
 int main(int argc, char **arguments) {
+    if (argc > 1 && !std::strcmp(arguments[1], "lingering")) return lingering();
     if (argc > 1 && !std::strcmp(arguments[1], "descriptors")) return descriptors(arguments);
     if (argc > 2 && !std::strcmp(arguments[1], "importer")) return importer(std::atoi(arguments[2]));
     cudaStream_t streams[2];

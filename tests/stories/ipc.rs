@@ -232,6 +232,17 @@ fn memory_and_pools_go_to_another_program_as_descriptors() {
     }
 }
 
+/// An exported descriptor keeps the memory, also where nobody has a handle or a mapping of it,
+/// until its last copy is closed.
+#[test]
+fn a_descriptor_keeps_its_memory() {
+    let node = Node::start();
+    let said = node.test_client("ipc").args(&["lingering"]).env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=64M").start().expect_ok();
+    for line in ["what was there: right", "kept by their descriptors: CUDA_ERROR_OUT_OF_MEMORY"] {
+        assert!(said.lines().any(|one| one == line), "{line}\n{said}");
+    }
+}
+
 /// Another user has another server, and what somebody knows of a handle does not help.
 #[test]
 fn another_user_opens_nothing() {

@@ -53,8 +53,8 @@
 //! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission
 //! ```
 //!
-//! An engine thread holds none of them while it calls the sink, and none but the last while it
-//! calls the driver.
+//! An engine thread holds none of them while it calls the sink, and none but
+//! `Driver: submission` while it calls the driver.
 #![deny(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 

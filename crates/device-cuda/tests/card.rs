@@ -3,8 +3,8 @@
 //! process's use of the card.
 //!
 //! Without the variable the driver is cumux's own library: a node with a software GPU is started
-//! for each test, and the test runs itself as a client of it. So every line of this crate that
-//! needs no property of NVIDIA's driver is tested without a card. [`NOT_NESTED`] lists the tests
+//! for each test, and the test runs itself as a client of it. So most of this crate is
+//! tested without a card. [`NOT_NESTED`] lists the tests
 //! that need one.
 //!
 //! These tests of the suite are left out, because one context cannot do what they ask for:
@@ -84,15 +84,13 @@ fn run_nested(test: &str, settings: &[(&str, &str)]) {
     assert!(output.status.success() && said.contains("1 passed"), "{test}:\n{said}\n{complaints}\n{}", node.logs());
 }
 
-/// Two engines submit to one context, in turn.
+/// Two clients have two engines, where there are two, and these submit to one context.
 #[test]
 fn two_engines_keep_every_stream_in_order() {
     if std::env::var(CARD).is_ok() {
         return println!("left out: set CUMUX_DISPATCHERS=2 for the other tests");
     }
-    for test in
-        ["streams::work_of_a_stream_runs_in_order", "streams::each_submission_is_reported_once_and_in_order", "runs_of_kernels_go_as_one_and_do_the_same"]
-    {
+    for test in ["two_clients_have_their_own_sums", "streams::each_submission_is_reported_once_and_in_order"] {
         run_nested(test, &[("CUMUX_DISPATCHERS", "2")]);
     }
 }
@@ -176,6 +174,31 @@ fn runs_of_kernels_go_as_one_and_do_the_same() {
     client.drain(stream);
     for (cell, rounds) in cells.iter().zip(rounds) {
         assert_eq!(client.read(*cell, 800), vec![rounds; 800]);
+    }
+}
+
+/// Two clients' batches, in chains and with parameters that change, at the same time.
+#[test]
+fn two_clients_have_their_own_sums() {
+    let Some(_) = card() else { return };
+    let setup = Setup::new(open);
+    let clients = [setup.client(1), setup.client(2)];
+    let n = 512_u32;
+    let work: Vec<_> = clients.iter().map(|client| (client, client.stream(), client.kernels(), client.allocate(u64::from(4 * n)))).collect();
+    for round in 0..150_u32 {
+        for (number, (client, stream, module, cells)) in (1..).zip(&work) {
+            for i in 0..30_u32 {
+                let used = n - (i * number) % 7;
+                client.launch(*stream, module, "add_one", used.div_ceil(256), 256, Args::new().u64(*cells).u32(used));
+            }
+        }
+        if round % 10 == 0 {
+            work.iter().for_each(|(client, stream, ..)| client.drain(*stream));
+        }
+    }
+    for (client, stream, _, cells) in &work {
+        client.drain(*stream);
+        assert_eq!(client.read(*cells, 500), vec![150 * 30; 500]);
     }
 }
 

@@ -202,7 +202,8 @@ impl Session {
             return (Change::Nothing, result::OUT_OF_MEMORY, 0);
         }
         let mut arena = self.shared.arena.lock();
-        // A program that has the lower addresses for clients of its own may have them of a device.
+        // With CUMUX_BENEATH=1 a program may reserve what else is for devices' memory: it gives
+        // these addresses to clients of its own. For tests.
         let lowest = if cumux_environment::number_or_none("CUMUX_BENEATH") == Some(1) { arena::ALL.start } else { part.start };
         let wished = fixed >= lowest && arena.claim(fixed, bytes);
         let address = if wished { Some(fixed) } else { arena.allocate(bytes, align, &part) };

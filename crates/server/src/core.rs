@@ -247,7 +247,7 @@ pub(crate) struct Executors {
     pub(crate) build: u32,
     /// The stripe of the arena that was given out last, and one more.
     pub(crate) next_stripe: u32,
-    /// Which addresses clients get first.
+    /// Which addresses clients get.
     pub(crate) addresses: Addresses,
     /// Why there is no standby: the device cannot be opened twice.
     pub(crate) no_standby: Option<String>,
@@ -289,7 +289,8 @@ impl Executors {
         self.workers.values().map(|worker| worker.pid).filter(|pid| !named.contains(pid)).collect()
     }
 
-    /// A stripe of the arena that no living executor uses, as long as there are any.
+    /// A stripe of the arena that no living executor uses, as long as there are any; always the
+    /// last one where another cumux has the others.
     pub(crate) fn take_stripe(&mut self) -> u32 {
         if self.addresses == Addresses::Upper {
             return STRIPES - 1;

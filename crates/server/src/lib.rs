@@ -144,7 +144,7 @@ pub struct Limits {
     /// Whether clients with unbounded kernels get executors of their own; no with
     /// `CUMUX_UNBOUNDED_KERNELS=shared`.
     pub confines: bool,
-    /// Which addresses clients get first; [`Addresses::Upper`] with `CUMUX_BENEATH=1`.
+    /// Which addresses clients get; [`Addresses::Upper`] with `CUMUX_BENEATH=1`.
     pub addresses: Addresses,
     /// How long after an executor began to serve without one of its devices that is tried again,
     /// for the first time; none = never. `CUMUX_DEVICE_RETRY_MS`, 0 = never.
@@ -162,12 +162,13 @@ pub struct Limits {
     pub storm_time: Duration,
 }
 
-/// Which addresses clients get first.
+/// Which addresses clients get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addresses {
-    /// The lower ones.
+    /// All, the lower ones first.
     Lower,
-    /// The upper ones: another cumux, which is a client of this one, has the lower ones. For tests.
+    /// The last stripe of the arena and the upper half of the windows: another cumux, which is a
+    /// client of this one, has the others for clients of its own. For tests.
     Upper,
 }
 

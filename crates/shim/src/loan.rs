@@ -10,8 +10,10 @@ use crate::log::because;
 use crate::sync::lock;
 use cumux_abi::CUresult;
 use cumux_wire::record::Op;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 /// The right to open something.
@@ -65,14 +67,39 @@ pub fn decode(kind: Kind, handle: &[u8]) -> Option<(Token, [u8; 16])> {
 ///
 /// # Errors
 /// OPERATING_SYSTEM when there can be no such file.
-pub fn export(handle: &[u8; HANDLE_BYTES]) -> Try<i32> {
+pub fn export(handle: &[u8; HANDLE_BYTES]) -> Try<OwnedFd> {
     let copy = |at: u64, piece: &mut [u8]| -> Result<(), cumux_ring::FileError> {
         let from = usize::try_from(at).unwrap_or(HANDLE_BYTES).min(HANDLE_BYTES);
         piece.copy_from_slice(handle.get(from..from + piece.len()).unwrap_or(&[0; HANDLE_BYTES][..piece.len()]));
         Ok(())
     };
     let file = cumux_ring::file::create_constant("cumux-handle", HANDLE_BYTES as u64, copy);
-    file.map(IntoRawFd::into_raw_fd).map_err(|why| because(CUresult::CUDA_ERROR_OPERATING_SYSTEM, why.to_string()))
+    file.map_err(|why| because(CUresult::CUDA_ERROR_OPERATING_SYSTEM, why.to_string()))
+}
+
+/// Knows whether a descriptor that [`export`] has made is still open, in any process: its copies
+/// share a lock, which ends with the last of them.
+#[derive(Debug)]
+pub struct Witness(OwnedFd);
+
+impl Witness {
+    /// For a descriptor that the program does not have yet.
+    ///
+    /// # Errors
+    /// OPERATING_SYSTEM when the system has no more descriptors or locks.
+    pub fn of(file: &OwnedFd) -> Try<Self> {
+        let lock = || -> Result<OwnedFd, Errno> {
+            flock(file, FlockOperation::NonBlockingLockShared)?;
+            rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        };
+        lock().map(Self).map_err(|why| because(CUresult::CUDA_ERROR_OPERATING_SYSTEM, why.to_string()))
+    }
+
+    /// Whether any process has the descriptor.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        flock(&self.0, FlockOperation::NonBlockingLockExclusive).is_err()
+    }
 }
 
 /// The handle behind a descriptor of the program.
@@ -200,11 +227,20 @@ mod tests {
     fn a_descriptor_carries_a_handle_and_others_are_refused() {
         let handle = encode(Kind::Physical, [3, 4], [0; 16]);
         let descriptor = export(&handle).expect("a file");
-        assert_eq!(import(descriptor), Ok(handle));
+        assert_eq!(import(descriptor.as_raw_fd()), Ok(handle));
         let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
-        use std::os::fd::AsRawFd;
         assert_eq!((import(-1), import(reader.as_raw_fd())), (Err(error::INVALID_VALUE), Err(error::INVALID_VALUE)));
-        // SAFETY: the descriptor made above, which nobody else has.
-        drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(descriptor) });
+    }
+
+    #[test]
+    fn a_witness_knows_whether_a_copy_is_open() {
+        let descriptor = export(&encode(Kind::Physical, [3, 4], [0; 16])).expect("a file");
+        let witness = Witness::of(&descriptor).expect("a witness");
+        let copy = descriptor.try_clone().expect("a copy");
+        assert!(witness.is_open());
+        drop(descriptor);
+        assert!(witness.is_open(), "of the copy");
+        drop(copy);
+        assert!(!witness.is_open());
     }
 }

@@ -4,7 +4,7 @@
 use crate::connection::Connection;
 use crate::ffi::{Try, error, get, list, put};
 use crate::handle::{Kind, Table};
-use crate::loan::{self, Kind as LoanKind, Token};
+use crate::loan::{self, Kind as LoanKind, Token, Witness};
 use crate::log::{because, unsupported};
 use crate::memory::{self, Allocation, Sort};
 use crate::sync::lock;
@@ -17,6 +17,7 @@ use cumux_abi::{
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::Op;
 use std::collections::BTreeMap;
+use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Mutex};
 
 /// The access that a program can set for a mapping.
@@ -47,6 +48,20 @@ pub struct Physical {
     exportable: bool,
     /// Under which it is lent, or was opened.
     token: Mutex<Option<Token>>,
+    /// Of the descriptors by which it was exported. The memory stays as long as one is open.
+    exports: Mutex<Vec<Witness>>,
+}
+
+/// Memory without handle and mapping that stays because a descriptor of it is open.
+static LINGERING: Mutex<Vec<Arc<Physical>>> = Mutex::new(Vec::new());
+
+impl Physical {
+    /// Whether a descriptor of it is open in any process.
+    fn is_exported(&self) -> bool {
+        let mut exports = lock(&self.exports);
+        exports.retain(Witness::is_open);
+        !exports.is_empty()
+    }
 }
 
 /// One mapping.
@@ -175,11 +190,12 @@ pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, 
     if properties.requestedHandleTypes.0 & !DESCRIPTOR.0 != 0 {
         return Err(unsupported(format!("physical memory with handles of type {:#x}", properties.requestedHandleTypes.0)));
     }
+    settle_lingering(session, &lock(&RANGES))?;
     let number = u32::try_from(process::new_number()).map_err(|_| error::OUT_OF_MEMORY)?;
     memory::request_memory(session, &Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
     let exportable = properties.requestedHandleTypes == DESCRIPTOR;
-    let (device, token) = (properties.location.id, Mutex::new(None));
-    let make = |handle| Arc::new(Physical { handle, number, bytes, device, held: Mutex::new(1), exportable, token });
+    let (device, token, exports) = (properties.location.id, Mutex::new(None), Mutex::default());
+    let make = |handle| Arc::new(Physical { handle, number, bytes, device, held: Mutex::new(1), exportable, token, exports });
     let (handle, _) = PHYSICAL.insert(make).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, handle);
     Ok(())
@@ -189,13 +205,27 @@ fn named(handle: CUmemGenericAllocationHandle) -> Try<Arc<Physical>> {
     PHYSICAL.get(handle).ok_or(error::INVALID_VALUE)
 }
 
-/// Tells the executor when neither a handle nor a mapping is left.
-fn settle(session: &Connection, ranges: &Ranges, physical: &Physical) -> Try {
+/// Tells the executor when neither a handle nor a mapping nor a descriptor is left.
+fn settle(session: &Connection, ranges: &Ranges, physical: &Arc<Physical>) -> Try {
     if *lock(&physical.held) != 0 || ranges.mapped.values().any(|mapping| mapping.physical.number == physical.number) {
         return Ok(());
     }
-    PHYSICAL.remove(physical.handle);
+    if physical.is_exported() {
+        lock(&LINGERING).push(Arc::clone(physical));
+        return Ok(());
+    }
+    // It may have lingered more than once.
+    if PHYSICAL.remove(physical.handle).is_none() {
+        return Ok(());
+    }
     session.control(&Op::VmmRelease { handle: physical.number })
+}
+
+/// Lets go of memory whose last descriptor was closed. Nobody says when that happens, so it is
+/// looked at when memory is made.
+fn settle_lingering(session: &Connection, ranges: &Ranges) -> Try {
+    let lingering = core::mem::take(&mut *lock(&LINGERING));
+    lingering.iter().try_for_each(|physical| settle(session, ranges, physical))
 }
 
 pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> Try {
@@ -321,7 +351,11 @@ pub unsafe fn cuMemExportToShareableHandle(out: *mut c_void, handle: CUmemGeneri
     }
     let [first, second, ..] = session.call(&Op::VmmLend { handle: physical.number })?;
     *lock(&physical.token) = Some([first, second]);
-    put!(out.cast::<i32>(), loan::export(&loan::encode(LoanKind::Physical, [first, second], [0; 16]))?);
+    let descriptor = loan::export(&loan::encode(LoanKind::Physical, [first, second], [0; 16]))?;
+    let mut exports = lock(&physical.exports);
+    exports.retain(Witness::is_open);
+    exports.push(Witness::of(&descriptor)?);
+    put!(out.cast::<i32>(), descriptor.into_raw_fd());
     Ok(())
 }
 
@@ -345,7 +379,9 @@ pub unsafe fn cuMemImportFromShareableHandle(out: *mut CUmemGenericAllocationHan
     let number = u32::try_from(process::new_number()).map_err(|_| error::OUT_OF_MEMORY)?;
     let [bytes, device, ..] = session.call(&Op::VmmBorrow { handle: number, token }).map_err(loan::explain)?;
     let device = i32::try_from(device).unwrap_or(0);
-    let make = |handle| Arc::new(Physical { handle, number, bytes, device, held: Mutex::new(1), exportable: false, token: Mutex::new(Some(token)) });
+    let make = |handle| {
+        Arc::new(Physical { handle, number, bytes, device, held: Mutex::new(1), exportable: false, token: Mutex::new(Some(token)), exports: Mutex::default() })
+    };
     let Some((handle, _)) = PHYSICAL.insert(make) else {
         session.control(&Op::VmmRelease { handle: number })?;
         return Err(error::OUT_OF_MEMORY);
@@ -361,7 +397,8 @@ mod tests {
     #[test]
     fn ranges_are_exact() {
         let (held, token) = (Mutex::new(1), Mutex::new(None));
-        let physical = Arc::new(Physical { handle: 1, number: 1, bytes: 4 * GRANULARITY, device: 0, held, exportable: false, token });
+        let exports = Mutex::default();
+        let physical = Arc::new(Physical { handle: 1, number: 1, bytes: 4 * GRANULARITY, device: 0, held, exportable: false, token, exports });
         let mapping = || Mapping {
             bytes: GRANULARITY,
             physical: Arc::clone(&physical),

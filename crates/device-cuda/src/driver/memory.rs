@@ -51,10 +51,8 @@ impl Driver {
         let mut descriptor: RawFd = -1;
         // SAFETY: for this kind of handle the call writes one descriptor, a local.
         let exported = CudaError::check(unsafe { (self.table()?.cuMemExportToShareableHandle)((&raw mut descriptor).cast(), handle, AS_DESCRIPTOR, 0) });
-        if !is_nested() {
-            // SAFETY: the handle made above; nobody uses it after this.
-            let _ = unsafe { (self.table()?.cuMemRelease)(handle) };
-        }
+        // SAFETY: the handle made above; nobody uses it after this.
+        let _ = unsafe { (self.table()?.cuMemRelease)(handle) };
         exported?;
         // SAFETY: a descriptor that the driver has just opened for us, and nobody else has.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })

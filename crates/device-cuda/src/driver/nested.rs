@@ -1,11 +1,10 @@
 //! Tests without a card: the driver is cumux's own library, which runs everything on a software
 //! GPU.
 //!
-//! `CUMUX_NESTED` holds the pipe directory of that cumux. Its library is as good as NVIDIA's for
-//! this crate but for three things, which are done otherwise then:
+//! `CUMUX_NESTED` holds the pipe directory of that cumux. What of its library is not as
+//! NVIDIA's, and is done otherwise then:
 //!
 //! - It is refused as a driver, because a service that is its own client waits for itself.
-//! - A descriptor of memory does not keep the memory, so its handle stays until the process ends.
 //! - Memory that processes share cannot be pinned. Copies do not need that; kernels cannot reach
 //!   such memory.
 

@@ -95,6 +95,7 @@ impl Driver {
     /// # Errors
     /// The driver's. Then nothing was queued.
     pub(crate) fn copy_row(&self, target: CardAddress, source: CardAddress, bytes: u64, stream: Stream) -> Call<()> {
+        let _turn = self.submission.enter();
         // SAFETY: card addresses and a live stream.
         CudaError::check(unsafe { (self.table()?.cuMemcpyAsync)(target, source, bytes as usize, stream.raw()) })
     }
@@ -104,6 +105,7 @@ impl Driver {
     /// # Errors
     /// The driver's. Then nothing was queued.
     pub(crate) fn copy_rectangle(&self, copy: &RectangleCopy, stream: Stream) -> Call<()> {
+        let _turn = self.submission.enter();
         let kind = t::CUmemorytype::CU_MEMORYTYPE_UNIFIED;
         if copy.depth == 1 {
             let plane = t::CUDA_MEMCPY2D {
@@ -143,6 +145,7 @@ impl Driver {
     /// # Errors
     /// The driver's. Then nothing was queued.
     pub(crate) fn set_memory(&self, set: &MemorySet, stream: Stream) -> Call<()> {
+        let _turn = self.submission.enter();
         let (table, stream) = (self.table()?, stream.raw());
         let MemorySet { target, value, element, .. } = *set;
         let (pitch, width, height) = (set.pitch as usize, set.width as usize, set.height as usize);

@@ -204,6 +204,7 @@ impl Chain {
             if self.driver.set_node(&self.graph, self.graph.nodes[at], &kernels[at].graph_kernel()).is_err() {
                 for at in set {
                     std::mem::swap::<PlannedKernel>(&mut self.kernels[at], &mut kernels[at]);
+                    self.launches[at] = launch_of(&self.kernels[at]);
                 }
                 return None;
             }

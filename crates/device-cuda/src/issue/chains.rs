@@ -205,15 +205,16 @@ impl Chains {
             let shape = join_shapes(beginning.shapes);
             let often = if repeats || length == general { OFTEN } else { VERY_OFTEN };
             let mut found = self.find_own(stream, &beginning, shape, &mut is_reached);
-            let is_wanted = match found {
-                // There are several such batches in turn: another chain will have the parameters
-                // of one of them the next time.
-                Some(OwnChain { different, .. }) => different * 2 > length && self.comes_often(shape ^ key_of(stream) ^ TWIN_COUNTS, OFTEN),
-                // What repeats gets its own chain, and is not cut into others meanwhile.
-                None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
-            };
-            let may_make = is_wanted && self.makes_chains && order.is_none() && self.pending.is_none();
-            if may_make && self.by_length[length].own(stream, shape).count() < twin_limit(length) {
+            let is_wanted = self.makes_chains
+                && order.is_none()
+                && match found {
+                    // There are several such batches in turn: another chain will have the
+                    // parameters of one of them the next time.
+                    Some(OwnChain { different, .. }) => different * 2 > length && self.comes_often(shape ^ key_of(stream) ^ TWIN_COUNTS, OFTEN),
+                    // What repeats gets its own chain, and is not cut into others meanwhile.
+                    None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
+                };
+            if is_wanted && self.pending.is_none() && self.by_length[length].own(stream, shape).count() < twin_limit(length) {
                 order = self.order_chain(beginning.kernels, Purpose::Own(stream), &mut is_reached);
                 // An evicted chain makes others move.
                 found = self.find_own(stream, &beginning, shape, &mut is_reached);
@@ -273,16 +274,17 @@ impl Chains {
         twins.sort_unstable();
         let mut best: Option<OwnChain> = None;
         for (_, index) in twins {
-            let different = shelf.chain(index).count_different(batch.launches);
-            if best.is_none_or(|best| different < best.different) {
+            let chain = shelf.chain(index);
+            let different = chain.count_different(batch.launches);
+            // Nodes with clusters are set to no other blocks, though the functions are the same.
+            if best.is_none_or(|best| different < best.different) && chain.can_hold(batch.kernels) {
                 best = Some(OwnChain { index, different });
-            }
-            if different == 0 {
-                break;
+                if different == 0 {
+                    break;
+                }
             }
         }
-        // The same functions have the same parameters, unless two of them have the same hash.
-        best.filter(|best| shelf.chain(best.index).can_hold(batch.kernels))
+        best
     }
 
     /// Finds a free chain that can be set to this batch, among those of its length. A chain with

@@ -87,7 +87,7 @@ pub(crate) struct IssuerSettings {
     pub limits: LaunchLimits,
     /// True if kernels are submitted as chains.
     pub coalesces: bool,
-    /// The number of engines among which the card's streams are divided.
+    /// The number of engines among which the card's clients are divided.
     pub engines: usize,
 }
 
@@ -189,7 +189,7 @@ impl Issuer {
     fn waits_for_segment(&self, streams: &Streams, queue: &StreamQueue, now: u64) -> bool {
         self.settings.coalesces
             && queue.burst.goes_on(SHORTEST_SEGMENT)
-            && streams.tracker.busy_slots() >= MANY_BUSY_STREAMS.div_ceil(self.settings.engines)
+            && streams.tracker.busy_slots() >= MANY_BUSY_STREAMS.div_ceil(self.settings.engines).max(2)
             && now.saturating_sub(queue.since) < GATHER_LIMIT_NS
             && queue.makes_segments
             && queue.work.len() < LONGEST_CHAIN

@@ -29,7 +29,7 @@ pub(crate) struct PlannedKernel {
     pub shape: LaunchShape,
     /// The packed parameter block.
     pub parameters: Parameters,
-    /// What of the client's this is.
+    /// The client's work from which it was planned.
     pub asked: Asked,
 }
 

@@ -144,17 +144,18 @@ impl Tracker {
         self.pool.slot_mut(at).poll(words.load(at), |word| words.load(word.0))
     }
 
-    /// Checks all fences. Moves the flights that are complete into `over`, an empty list, with the
-    /// nanoseconds that each took, and updates the estimates.
+    /// Checks all fences. Adds the flights that are complete to `over`, with the nanoseconds that
+    /// each took, and updates the estimates.
     pub(crate) fn retire(&mut self, now: u64, over: &mut Vec<(Flight, u64)>) {
         let Tracker { words, pool, busy, filling, estimates, .. } = self;
+        let before = over.len();
         busy.retain(|at| {
             let slot = pool.slot_mut(*at);
             slot.poll(words.load(*at), |word| words.load(word.0));
             slot.retire(now, over);
             !slot.is_empty()
         });
-        for (flight, device_ns) in over {
+        for (flight, device_ns) in &over[before..] {
             if flight.fills_card() {
                 filling.end();
             }

@@ -15,6 +15,7 @@ use cumux_abi::{
     CUmemPool_attribute as A, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool, CUstream,
 };
 use cumux_wire::record::Op;
+use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
 fn default_pool(session: &Connection, device: CUdevice) -> Try<Arc<Pool>> {
@@ -258,7 +259,7 @@ pub unsafe fn cuMemPoolExportToShareableHandle(out: *mut c_void, pool: CUmemoryP
         return Err(unsupported(format!("handles of type {:#x} for a pool: only file descriptors (1) can be had", kind.0)));
     }
     let device = device::named(session, pool.device.cast_signed())?;
-    put!(out.cast::<c_int>(), loan::export(&loan::encode(Kind::Pool, name, device.facts.uuid))?);
+    put!(out.cast::<c_int>(), loan::export(&loan::encode(Kind::Pool, name, device.facts.uuid))?.into_raw_fd());
     Ok(())
 }
 
