@@ -34,7 +34,7 @@ fn runs_of_kernels_go_through_the_engine_of_real_cards() {
         }
         for client in &mut clients {
             let status = node.client_status(client.pid()).expect("it is still there");
-            assert!(status.kernels >= 20 * 2 * 40 && status.coalesced > 100, "{engines} engines: {status:?}");
+            assert!(status.kernels >= 20 * 2 * 40 && status.coalesced > 0, "{engines} engines: {status:?}");
             client.tell("");
         }
         clients.into_iter().for_each(|client| drop(client.expect_ok()));
