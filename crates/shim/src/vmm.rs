@@ -211,10 +211,13 @@ fn settle(session: &Connection, ranges: &Ranges, physical: &Arc<Physical>) -> Tr
         return Ok(());
     }
     if physical.is_exported() {
-        lock(&LINGERING).push(Arc::clone(physical));
+        let mut lingering = lock(&LINGERING);
+        if !lingering.iter().any(|other| other.number == physical.number) {
+            lingering.push(Arc::clone(physical));
+        }
         return Ok(());
     }
-    // It may have lingered more than once.
+    // It may have been imported again since, and still be among those that linger.
     if PHYSICAL.remove(physical.handle).is_none() {
         return Ok(());
     }

@@ -11,7 +11,7 @@
 use super::chain::{Chain, Purpose, join_shapes};
 use super::plan::PlannedKernel;
 use super::segments::SHORTEST_SEGMENT;
-use super::shelf::Shelf;
+use super::shelf::{Shelf, key_of};
 use crate::track::{FenceWord, SlotIndex};
 use cumux_device::StreamId;
 use rustc_hash::FxHashMap;
@@ -57,11 +57,6 @@ const fn chain_limit(length: usize) -> usize {
 /// Most chains of a stream for the same functions. Setting a short one costs less than another one.
 const fn twin_limit(length: usize) -> usize {
     if length < SHORTEST_SEGMENT { MOST_TWINS / 2 } else { MOST_TWINS }
-}
-
-/// A stream's part of a key of the counts.
-fn key_of(stream: StreamId) -> u64 {
-    u64::from(stream.0).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The length of the longest general chain that this many kernels fill.
@@ -210,9 +205,9 @@ impl Chains {
                 && match found {
                     // There are several such batches in turn: another chain will have the
                     // parameters of one of them the next time.
-                    Some(OwnChain { different, .. }) => different * 2 > length && self.comes_often(shape ^ key_of(stream) ^ TWIN_COUNTS, OFTEN),
+                    Some(OwnChain { different, .. }) => different * 2 > length && self.comes_often(key_of(stream, shape) ^ TWIN_COUNTS, OFTEN),
                     // What repeats gets its own chain, and is not cut into others meanwhile.
-                    None => (length == own || !repeats) && self.comes_often(shape ^ key_of(stream), often),
+                    None => (length == own || !repeats) && self.comes_often(key_of(stream, shape), often),
                 };
             if is_wanted && self.pending.is_none() && self.by_length[length].own(stream, shape).count() < twin_limit(length) {
                 order = self.order_chain(beginning.kernels, Purpose::Own(stream), &mut is_reached);

@@ -1,5 +1,8 @@
 //! Submitting work to the driver, one client stream at a time. Kernels are submitted as chains,
 //! which contain their fences. Other work is followed by a fence, because a client may wait for it.
+//!
+//! It is long because one loop takes work of every kind from a queue, and what may go wrong with a
+//! piece puts it back into that queue.
 
 use super::chain::Chain;
 use super::chain::{can_be_node, has_clusters, launch_of, shape_of};

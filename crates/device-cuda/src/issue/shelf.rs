@@ -16,7 +16,7 @@ pub(super) struct Shelf {
 }
 
 /// The key of a stream's own chains of this shape.
-fn key_of(stream: StreamId, shape: u64) -> u64 {
+pub(super) fn key_of(stream: StreamId, shape: u64) -> u64 {
     u64::from(stream.0).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ shape
 }
 
