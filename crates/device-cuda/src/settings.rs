@@ -5,9 +5,13 @@ use cumux_device::DeviceError;
 use cumux_ring::polling;
 use std::time::Duration;
 
-/// Engine threads of a card. More threads wait for one another, because every call of the driver
-/// takes the context's one lock (docs/performance.md has the table).
-const DEFAULT_ENGINES: usize = 1;
+/// Cores for each engine thread, up to [`DEFAULT_ENGINES`]: an engine polls as long as it has work
+/// in flight, and the clients want cores of their own.
+const CORES_OF_AN_ENGINE: usize = 4;
+/// Engine threads of a card. Every call of the driver takes the context's one lock, so that more of
+/// them wait for one another; what they do beside these calls, they do at the same time
+/// (docs/performance.md has the table).
+const DEFAULT_ENGINES: usize = 2;
 /// Most engines that a user may ask for.
 const MOST_ENGINES: usize = 16;
 /// Seconds for which the kernels of a closed client may go on.
@@ -22,7 +26,7 @@ const DEFAULT_LONG_KERNEL_MS: u64 = 250;
 /// How a card is served.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Engine threads, 1 to 16 (`CUMUX_DISPATCHERS`).
+    /// Engine threads, 1 to 16 (`CUMUX_DISPATCHERS`; by default 2 on 8 cores or more, else 1).
     pub engines: usize,
     /// True if kernels are coalesced: batches of them are launched as graphs (`CUMUX_COALESCE=0`
     /// turns this off).
@@ -54,7 +58,7 @@ impl Settings {
     pub fn from_environment() -> Result<Self, DeviceError> {
         let number = |name| cumux_environment::number(name).map_err(|error| DeviceError::Invalid(error.to_string()));
         let cores = polling::cores();
-        let engines = number("CUMUX_DISPATCHERS")?.map_or(DEFAULT_ENGINES, |n| usize::try_from(n).unwrap_or(1));
+        let engines = number("CUMUX_DISPATCHERS")?.map_or((cores / CORES_OF_AN_ENGINE).min(DEFAULT_ENGINES), |n| usize::try_from(n).unwrap_or(1));
         let coalesce = number("CUMUX_COALESCE")? != Some(0);
         let spin_us = number("CUMUX_ENGINE_SPIN_US")?.unwrap_or(PollPolicy::default_spin_us(cores));
         let drain = number("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);

@@ -32,7 +32,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An engine without progress for so many nanoseconds queries a driver stream, to notice errors of
 /// the context and lost fences.
@@ -127,6 +127,7 @@ impl Card {
         let shared = Arc::new(Shared {
             driver: driver.clone(),
             sink,
+            opened: Instant::now(),
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
             polling: PollPolicy::new(settings.spin_us),
@@ -356,5 +357,8 @@ impl Drop for Card {
                 tracing::error!("an engine of the card had panicked");
             }
         }
+        // What an engine has handed over to one that had ended.
+        let mut unread = Vec::new();
+        self.shared.mailboxes.iter().for_each(|mailbox| mailbox.take_all(&mut unread));
     }
 }

@@ -35,7 +35,7 @@ impl Engine {
             printed += unfetched;
         }
         self.discard_printed(client, printed);
-        self.streams.tracker.visit_flights(|flight| {
+        self.streams.tracker.visit_flights(&mut |flight| {
             if flight.client == client && flight.reporting == Reporting::Due {
                 flight.reporting = Reporting::Done;
                 unfinished.push((flight.stream, flight.token));

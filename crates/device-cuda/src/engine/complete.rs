@@ -1,6 +1,6 @@
 //! Completed work: noticed by the fences, reported to the sink.
 
-use super::state::Engine;
+use super::state::{ContextState, Engine};
 use crate::driver::is_fault_announced;
 use crate::track::{Flight, Reporting};
 use cumux_device::{Outcome, Report};
@@ -8,6 +8,10 @@ use cumux_device::{Outcome, Report};
 impl Engine {
     /// Polls the fences and reports completed work. Returns true if there was any.
     pub(super) fn poll_completions(&mut self) -> bool {
+        // A fault was announced in this round: what completes from now on waits for the verdict.
+        if matches!(self.context, ContextState::Faulted(_) | ContextState::HandingOver(_)) {
+            return false;
+        }
         let mut over = std::mem::take(&mut self.over);
         self.streams.tracker.retire(self.streams.clock.now(), &mut over);
         let progress = !over.is_empty();

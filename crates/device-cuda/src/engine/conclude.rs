@@ -81,13 +81,19 @@ impl Engine {
     pub(super) fn end_broken(&mut self, error: CudaError, what: &str) {
         self.context = ContextState::Broken;
         self.shared.loss.declare(error, self.shared.driver.describe_numbered(error));
+        let others = self.stop_unfinished(error, what);
+        self.shared.finish_loss(self.engines_here(), others);
+    }
+
+    /// Stops the clients whose kernels have no mark. Returns what else is in doubt.
+    pub(super) fn stop_unfinished(&mut self, error: CudaError, what: &str) -> Vec<InDoubt> {
         let (kernels, others) = self.list_doubts();
         for (client, kernels) in kernels {
             let text = format!("another client's kernel ended the context ({what}) while {kernels} was under way; whether it had finished is not known");
             self.stop_client(client, &Fault { result: error.number(), text });
         }
         self.finish_closing();
-        self.shared.finish_loss(others);
+        others
     }
 
     /// Reports completed work whose printed text has not been fetched. The text is lost.

@@ -72,6 +72,11 @@ impl ClientEnds {
         };
     }
 
+    /// Takes in the clients of another engine.
+    pub(super) fn absorb(&mut self, other: ClientEnds) {
+        self.0.extend(other.0);
+    }
+
     /// Removes the closing clients for which `is_over` holds, and notifies the threads that close
     /// them.
     pub(super) fn finish_closing(&mut self, mut is_over: impl FnMut(ClientId) -> bool) {

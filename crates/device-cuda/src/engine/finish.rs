@@ -2,7 +2,7 @@
 //! (decision 0120). All other clients need not wait for them and go on in another process; these
 //! stay until their kernels have ended.
 
-use super::message::Message;
+use super::message::{FIRST_ENGINE, Message};
 use super::state::{ContextState, Engine, Parting};
 use crate::fault::{Dump, Verdict};
 use crate::track::{Flight, Reporting};
@@ -16,11 +16,13 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// True if all other clients can leave these: the process has one card and one engine, and
-    /// there is another process for them.
+    /// True if all other clients can leave these: the process has one card, and there is another
+    /// process for them.
     pub(super) fn can_part_from(&self, running: &BTreeSet<ClientId>) -> bool {
-        let is_single = self.shared.mailboxes.len() == 1 && self.shared.membership.is_alone();
-        is_single && self.evacuation.is_none() && self.shared.sink.occupied(running)
+        self.engines_here() == self.shared.mailboxes.len()
+            && self.shared.membership.is_alone()
+            && self.evacuation.is_none()
+            && self.shared.sink.occupied(running)
     }
 
     /// Reports the verdict, and has all clients leave but these.
@@ -46,7 +48,7 @@ impl Engine {
         self.shared.helpers.run(move || {
             let begun = shared.mailboxes.evacuate(&staying, LEAVE_LIMIT);
             shared.sink.let_go(&staying, begun);
-            shared.mailboxes.of(0).send(Message::HaveParted);
+            shared.mailboxes.of(FIRST_ENGINE).send(Message::HaveParted);
         });
     }
 

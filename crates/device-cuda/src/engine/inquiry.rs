@@ -4,6 +4,8 @@
 //! holds a faulting kernel until then, so no fence that was reached is the culprit's. What is seen
 //! complete later is kept until the verdict, because then the culprit's fence is reached, too. The
 //! announcement is known at once, in the driver's own thread, before the card goes on.
+//! Where a card has several engines, the first one holds the inquiry, and all others hand their
+//! clients and their work in flight over to it ([`super::handover`]).
 //! The engine makes no calls of the driver meanwhile, because they may wait until the fault is
 //! handled. The exception: once the dump is written and nothing has been completed for a while, it
 //! asks whether anything still runs.
@@ -15,6 +17,7 @@
 //! process while their kernels run would stop everybody until those have ended.
 
 use super::conclude::SPARED_WAITS;
+use super::message::FIRST_ENGINE;
 use super::state::{ContextState, Engine, Evacuation, Inquiry};
 use crate::fault::{Dump, DumpState, FlyingKernel, STILL_MS, Verdict, Whose, decide, whose};
 use crate::track::{Flight, Reporting};
@@ -22,6 +25,8 @@ use cumux_device::ClientId;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+/// How long the other engines are waited for. One of them may be blocked in a call of the driver.
+const ENGINES_WAIT: Duration = Duration::from_millis(500);
 /// How long nothing has been completed before the driver is asked whether anything runs.
 const QUIET_BEFORE_ASKING: Duration = Duration::from_millis(200);
 /// How long nothing has been completed after the dump before others leave those whose kernels run.
@@ -57,14 +62,13 @@ impl Engine {
         let mut later = Vec::new();
         self.streams.tracker.retire(self.streams.clock.now(), &mut later);
         completed.append(&mut later);
-        let mut own = self.list_flying();
+        let mut flying = self.list_flying();
         for (flight, _) in &completed {
-            own.extend(self.describe_flying(flight, STILL_MS, true).map(|kernel| FlyingKernel { unfinished: false, ..kernel }));
+            flying.extend(self.describe_flying(flight, STILL_MS, true).map(|kernel| FlyingKernel { unfinished: false, ..kernel }));
         }
-        let launched = self.streams.tracker.estimates.kernels().cloned().collect();
-        let (flying, known) = self.shared.loss.gather_flying(own, launched, self.shared.mailboxes.len());
-        tracing::info!(kernels = flying.len(), completed = completed.len(), "nothing more is given to the card");
-        self.context = ContextState::Faulted(Box::new(Inquiry { begun, moved: None, flying, known, completed, waits_since: None }));
+        tracing::info!(engine = self.number, kernels = flying.len(), completed = completed.len(), "nothing more is given to the card");
+        let inquiry = Box::new(Inquiry { begun, moved: None, flying, known: None, completed, waits_since: None });
+        self.context = if self.number == FIRST_ENGINE { ContextState::Faulted(inquiry) } else { ContextState::HandingOver(inquiry) };
     }
 
     /// The kernels in flight.
@@ -90,17 +94,23 @@ impl Engine {
         self.streams.tracker.retire(self.streams.clock.now(), &mut over);
         let progress = !over.is_empty();
         let open: BTreeSet<(ClientId, u64)> = self.streams.tracker.flights().map(|(_, flight)| (flight.client, flight.token)).collect();
+        let is_complete = self.engines_here() == self.shared.mailboxes.len();
         let ContextState::Faulted(inquiry) = &mut self.context else { return false };
         if progress {
             (inquiry.moved, inquiry.waits_since) = (None, None);
         }
         inquiry.completed.append(&mut over);
         self.over = over;
-        let own = self.number;
-        for kernel in inquiry.flying.iter_mut().filter(|kernel| self.shared.mailboxes.engine_of(kernel.client) == own) {
+        for kernel in &mut inquiry.flying {
             kernel.unfinished = open.contains(&(kernel.client, kernel.token));
         }
         let waited = inquiry.begun.elapsed();
+        if !is_complete && waited < ENGINES_WAIT {
+            return progress;
+        }
+        if is_complete && inquiry.known.is_none() {
+            inquiry.known = Some(self.streams.tracker.estimates.kernels().cloned().collect());
+        }
         let dump = match self.shared.watch.dump() {
             DumpState::Read(dump) => Some(dump),
             DumpState::Unreadable => None,

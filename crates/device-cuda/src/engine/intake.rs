@@ -62,6 +62,7 @@ impl Engine {
             }
             Message::SpareDriver(is_spared) => self.issuer.spare_driver(is_spared),
             Message::FaultBegins => self.begin_inquiry(Vec::new()),
+            Message::TakeOver(handover) => self.take_over(*handover),
             Message::End => {}
         }
     }
@@ -81,7 +82,7 @@ impl Engine {
         match self.context {
             // Kept until the client is closed. The successor runs it.
             _ if leaves => queue.work.push_back((token, work)),
-            ContextState::Broken | ContextState::Faulted(_) | ContextState::Finishing(_) => queue.work.push_back((token, work)),
+            ContextState::Broken | ContextState::Faulted(_) | ContextState::HandingOver(_) | ContextState::Finishing(_) => queue.work.push_back((token, work)),
             ContextState::Working if matches!(work, Work::Nop) && queue.is_drained() => {
                 self.reports.push(Report { client, stream: id, token, outcome: Outcome::Done { device_ns: 0 } });
             }

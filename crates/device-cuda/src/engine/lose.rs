@@ -32,7 +32,7 @@ impl Engine {
         }
         self.context = ContextState::Broken;
         self.shared.declare_broken(error, self.number);
-        let suspects = self.shared.loss.gather_suspects(self.list_suspects(error), self.shared.mailboxes.len());
+        let suspects = self.shared.loss.gather_suspects(self.list_suspects(error), self.engines_here(), self.shared.mailboxes.len());
         let what = self.shared.driver.describe(error);
         for (client, suspect) in &suspects {
             if self.streams.queues.values().any(|queue| queue.stream.client.id == *client) {
@@ -40,7 +40,7 @@ impl Engine {
             }
         }
         self.finish_closing();
-        self.shared.finish_loss(Vec::new());
+        self.shared.finish_loss(self.engines_here(), Vec::new());
     }
 
     /// The clients with kernels in flight, and whether those can have caused this error.

@@ -1,5 +1,6 @@
 //! The messages of engines, and the engines' mailboxes.
 
+use super::handover::Handover;
 use crate::context::ClientStream;
 use crate::issue::{Chain, PendingChain};
 use crate::mailbox::Mailbox;
@@ -53,9 +54,14 @@ pub(crate) enum Message {
     SpareDriver(bool),
     /// The driver has announced a fault: submit nothing more, and find out whose it was.
     FaultBegins,
+    /// After a fault, another engine hands over its clients and their work in flight.
+    TakeOver(Box<Handover>),
     /// The card is closed: end the thread.
     End,
 }
+
+/// The number of the engine that all others hand over to after a fault.
+pub(super) const FIRST_ENGINE: usize = 0;
 
 /// The mailboxes of a card's engines, by the engines' numbers.
 pub(crate) struct Mailboxes(Vec<Mailbox<Message>>);

@@ -8,11 +8,11 @@
 //! chains, unloading) are made on the helper threads.
 //!
 //! ```text
-//! run ─▶ intake ─▶ lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ conclude, evacuate
+//! run ─▶ intake ─▶ gather, lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ conclude, evacuate
 //!                                                           └──▶ close ─▶ printing
 //!                                                      ┌───────────────────┘
-//!                                                      └─▶ state ─▶ shared ─▶ message
-//!                                                            └────▶ ends
+//!                                                      └─▶ state ─▶ shared ─▶ message ─▶ handover
+//!                                                            └────▶ ends ◀─────────────────┘
 //! ```
 
 mod close;
@@ -21,6 +21,8 @@ mod conclude;
 mod ends;
 mod evacuate;
 mod finish;
+mod gather;
+mod handover;
 mod inquiry;
 mod intake;
 mod lose;

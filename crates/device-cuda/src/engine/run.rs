@@ -35,7 +35,8 @@ impl Watch {
 }
 
 impl Engine {
-    /// Runs until [`Message::End`].
+    /// Runs until [`Message::End`]. After a fault, all engines but the first hand their work over
+    /// to that one, and their messages from then on.
     pub(crate) fn run(mut self) {
         allow_short_sleeps();
         self.shared.mailboxes.of(self.number).set_reader();
@@ -51,6 +52,9 @@ impl Engine {
                     return self.end();
                 }
                 self.handle_message(message);
+            }
+            if matches!(self.context, ContextState::HandingOver(_)) {
+                return self.hand_over();
             }
             if self.is_faulted() {
                 progress |= self.continue_inquiry();
@@ -93,7 +97,7 @@ impl Engine {
     /// Queries one of the driver streams with work in flight, another one each time. An error shows
     /// that the context is lost. If the stream is idle, its fences must have been reached.
     fn query_busy_stream(&mut self, round: usize) {
-        let slot = self.streams.tracker.busy_slot(round);
+        let Some(slot) = self.streams.tracker.busy_slot(round) else { return };
         match self.shared.driver.is_idle(self.streams.tracker.slot(slot).stream()) {
             Ok(false) => {}
             Ok(true) => self.streams.tracker.note_idle(slot),

@@ -12,7 +12,7 @@ use crate::track::{FillingKernels, Printing};
 use cumux_device::{Begun, InDoubt, Sink};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The state that a card shares with its engines.
 pub(crate) struct Shared {
@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     pub driver: Arc<Driver>,
     /// Where completed work is reported. Called while holding no lock.
     pub sink: Arc<dyn Sink>,
+    /// When the card was opened: the engines' clocks count from then.
+    pub opened: Instant,
     /// The card's limits for launches.
     pub limits: LaunchLimits,
     /// True if kernels are submitted as chains.
@@ -70,10 +72,10 @@ impl Shared {
         }
     }
 
-    /// Notes that an engine has notified its clients of the loss, and which of their work is in
-    /// doubt. After the last engine, the sink is notified.
-    pub(super) fn finish_loss(&self, in_doubt: Vec<InDoubt>) {
-        if let Some(in_doubt) = self.loss.finish_engine(self.mailboxes.len(), in_doubt) {
+    /// Notes that the clients of so many engines were notified of the loss, and which of their work
+    /// is in doubt. After the last engine, the sink is notified.
+    pub(super) fn finish_loss(&self, engines: usize, in_doubt: Vec<InDoubt>) {
+        if let Some(in_doubt) = self.loss.finish_engines(engines, self.mailboxes.len(), in_doubt) {
             self.sink.lost(self.loss.why().unwrap_or_default(), Begun::Only(in_doubt));
         }
     }

@@ -1,6 +1,8 @@
 //! An engine's state.
 
 use super::ends::ClientEnds;
+use super::handover::Remains;
+use super::message::Message;
 use super::shared::Shared;
 use crate::driver::Stream;
 use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
@@ -20,9 +22,10 @@ pub(super) struct Inquiry {
     /// Since when nothing was completed, or the driver was asked whether anything runs; `None`
     /// until this is looked at.
     pub(super) moved: Option<Instant>,
-    /// The kernels in flight then, of all engines.
+    /// The kernels in flight then, of all engines that have handed over.
     pub(super) flying: Vec<FlyingKernel>,
-    /// The kernels that were launched until then, of all engines; `None` if one was silent.
+    /// The kernels that were launched until then, of all engines; `None` until all have handed
+    /// over.
     pub(super) known: Option<Vec<KnownKernel>>,
     /// Work that was completed after the announcement, with the nanoseconds it took.
     pub(super) completed: Vec<(Flight, u64)>,
@@ -60,15 +63,20 @@ pub(super) struct Finish {
 /// ```text
 ///          the driver announces a fault            the verdict
 /// Working ──────────────────────────────▶ Faulted ─────────────▶ Broken ◀─┐
-///    │                                       └─▶ Finishing ───────────────┤
+///    │  └──▶ HandingOver ─▶ (the end)         └─▶ Finishing ───────────────┤
 ///    └──────────────────── a call of the driver fails ────────────────────┘
 /// ```
+///
+/// The first engine is `Faulted` after the announcement, and every other one is `HandingOver`.
 pub(super) enum ContextState {
     /// The context works.
     Working,
     /// The driver has announced a fault. Nothing more is submitted, and work in flight may still
     /// complete.
     Faulted(Box<Inquiry>),
+    /// The driver has announced a fault, and another engine finds out whose it was. This one gives
+    /// it all that it has, and ends.
+    HandingOver(Box<Inquiry>),
     /// The verdict has been reported, and all clients have left but those whose kernels still run.
     /// Their ends are reported. Nothing is submitted.
     Finishing(Finish),
@@ -115,6 +123,8 @@ pub(crate) struct Engine {
     pub(super) over: Vec<(Flight, u64)>,
     /// The reports to send at the end of the round. Empty between rounds.
     pub(super) reports: Vec<Report>,
+    /// What is left of the engines that have handed over to this one.
+    pub(super) remains: Vec<Remains>,
 }
 
 impl Engine {
@@ -124,7 +134,7 @@ impl Engine {
     /// The driver's.
     pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Call<Engine> {
         let driver = &shared.driver;
-        let streams = Streams::new(driver, shared.filling.clone())?;
+        let streams = Streams::new(driver, shared.filling.clone(), shared.opened)?;
         let helper_stream = driver.create_stream(0)?;
         let printing = shared.printing.clone();
         let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engines: shared.mailboxes.len() };
@@ -143,7 +153,14 @@ impl Engine {
             helper_stream,
             over: Vec::new(),
             reports: Vec::new(),
+            remains: Vec::new(),
         })
+    }
+
+    /// The number of engines whose work this one has: its own, and that of those that have handed
+    /// over.
+    pub(super) fn engines_here(&self) -> usize {
+        1 + self.remains.len()
     }
 
     /// True while the context works, as far as this engine knows.
@@ -164,11 +181,18 @@ impl Engine {
     /// Destroys the engine's objects of the driver, each before those that it uses: chains (also
     /// those in unread messages), driver streams, words.
     pub(super) fn end(self) {
-        let Engine { shared, issuer, streams, helper_stream, number, .. } = self;
+        let Engine { shared, issuer, mut streams, helper_stream, number, mut remains, .. } = self;
         let mut unread = Vec::new();
         shared.mailboxes.of(number).take_all(&mut unread);
-        drop((issuer, unread));
+        for message in unread {
+            if let Message::TakeOver(handover) = message {
+                streams.absorb(handover.streams);
+                remains.push(handover.remains);
+            }
+        }
+        let helper_streams: Vec<Stream> = remains.iter().map(|remains| remains.helper_stream).chain([helper_stream]).collect();
+        drop((issuer, remains));
         drop(streams);
-        shared.driver.destroy_stream(helper_stream);
+        helper_streams.into_iter().for_each(|stream| shared.driver.destroy_stream(stream));
     }
 }

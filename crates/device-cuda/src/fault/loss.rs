@@ -12,7 +12,6 @@
 
 use super::CudaError;
 use super::blame::Suspects;
-use super::verdict::{FlyingKernel, KnownKernel};
 use cumux_device::InDoubt;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
@@ -37,11 +36,6 @@ struct Inquest {
     /// Engines that have notified their clients.
     finished: usize,
     suspects: Suspects,
-    /// Engines that have added their kernels in flight when a fault was announced.
-    stopped: usize,
-    flying: Vec<FlyingKernel>,
-    /// The kernels that those engines have launched.
-    known: Vec<KnownKernel>,
     in_doubt: Vec<InDoubt>,
 }
 
@@ -70,13 +64,13 @@ impl Loss {
         self.cause.set(Cause { error, why }).is_ok()
     }
 
-    /// Adds an engine's suspects, and waits until all engines have added theirs or the time is
-    /// over. Returns all suspects that were added.
-    pub(crate) fn gather_suspects(&self, suspects: Suspects, engines: usize) -> Suspects {
+    /// Adds the suspects of so many engines, and waits until all engines have added theirs or the
+    /// time is over. Returns all suspects that were added.
+    pub(crate) fn gather_suspects(&self, suspects: Suspects, of: usize, engines: usize) -> Suspects {
         let until = Instant::now() + SUSPECTS_WAIT_LIMIT;
         let mut inquest = self.inquest.lock();
         inquest.suspects.extend(suspects);
-        inquest.arrived += 1;
+        inquest.arrived += of;
         self.arrival.notify_all();
         while inquest.arrived < engines {
             if self.arrival.wait_until(&mut inquest, until).timed_out() {
@@ -86,29 +80,11 @@ impl Loss {
         inquest.suspects.clone()
     }
 
-    /// Adds the kernels that an engine had in flight when a fault was announced, and all that it
-    /// has launched. Waits until all engines have added theirs or the time is over. Returns all
-    /// that were added, and `None` in place of those launched if an engine was silent.
-    pub(crate) fn gather_flying(&self, flying: Vec<FlyingKernel>, known: Vec<KnownKernel>, engines: usize) -> (Vec<FlyingKernel>, Option<Vec<KnownKernel>>) {
-        let until = Instant::now() + SUSPECTS_WAIT_LIMIT;
+    /// Notes that the clients of so many engines were notified, and which of their work is in
+    /// doubt. Returns what is in doubt at all engines for the last one.
+    pub(crate) fn finish_engines(&self, of: usize, engines: usize, in_doubt: Vec<InDoubt>) -> Option<Vec<InDoubt>> {
         let mut inquest = self.inquest.lock();
-        inquest.flying.extend(flying);
-        inquest.known.extend(known);
-        inquest.stopped += 1;
-        self.arrival.notify_all();
-        while inquest.stopped < engines {
-            if self.arrival.wait_until(&mut inquest, until).timed_out() {
-                break;
-            }
-        }
-        (inquest.flying.clone(), (inquest.stopped == engines).then(|| inquest.known.clone()))
-    }
-
-    /// Notes that an engine has notified its clients, and which of their work is in doubt. Returns
-    /// what is in doubt at all engines for the last one.
-    pub(crate) fn finish_engine(&self, engines: usize, in_doubt: Vec<InDoubt>) -> Option<Vec<InDoubt>> {
-        let mut inquest = self.inquest.lock();
-        inquest.finished += 1;
+        inquest.finished += of;
         inquest.in_doubt.extend(in_doubt);
         (inquest.finished == engines).then(|| std::mem::take(&mut inquest.in_doubt))
     }
@@ -135,7 +111,7 @@ mod tests {
         let brought = |client| {
             let mut suspects = Suspects::default();
             suspects.entry(client).or_default().add_kernel("k", Blame::Possible);
-            loss.gather_suspects(suspects, 2).len()
+            loss.gather_suspects(suspects, 1, 2).len()
         };
         let counts = std::thread::scope(|scope| {
             let threads = [1, 2].map(|client| scope.spawn(move || brought(client)));
@@ -143,6 +119,6 @@ mod tests {
         });
         assert_eq!(counts, [2, 2]);
         let doubt = InDoubt { client: 1, stream: StreamId(1), token: 1 };
-        assert_eq!((loss.finish_engine(2, vec![doubt]), loss.finish_engine(2, Vec::new())), (None, Some(vec![doubt])));
+        assert_eq!((loss.finish_engines(2, 3, vec![doubt]), loss.finish_engines(1, 3, Vec::new())), (None, Some(vec![doubt])));
     }
 }

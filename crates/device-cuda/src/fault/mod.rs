@@ -3,8 +3,8 @@
 //! clients get for it. Nothing here calls the driver.
 //!
 //! ```text
-//! loss ─▶ verdict ─▶ dump ─▶ code
-//!   │        └─────▶ blame
+//! verdict ─▶ dump ─▶ code
+//!    └─────▶ blame ◀── loss
 //! watch ─▶ message, dump             remedy ─▶ code
 //! whose ─▶ verdict, dump           warps: alone
 //! ```

@@ -231,6 +231,11 @@ impl Issuer {
             queue.slot = None;
             streams.tracker.unbind(slot);
         }
+        if queue.slot.is_none() && queue.in_flight > 0 {
+            // Another engine has submitted that work, to a driver stream of its own.
+            queue.state = QueueState::Moving;
+            return Ok(Served::Done);
+        }
         let may_chain = partition.is_none() && stream.priority == 0 && self.settings.coalesces;
         let longest_node_ns = LONG_KERNEL_NS.saturating_mul(streams.tracker.busy_slots().max(1) as u64);
         let in_share = partition.is_some();

@@ -8,7 +8,7 @@
 //!                     │  ├─ next is a long kernel, held back ─▶ HeldBack ─┐ long kernels may begin
 //!                     │  ├─ memory or code is not there yet ──▶ Parked ───┤ it is there now
 //!                     │  ├─ another client prints ────────────▶ Silent ───┤ it is its turn
-//!                     │  └─ the client's share has changed ───▶ Moving ───┤ nothing is in flight,
+//!                     │  └─ it leaves its driver stream ──────▶ Moving ───┤ nothing is in flight,
 //!                     └───────────────────────────────────────────────────┘ or new work comes
 //! ```
 //!
@@ -37,8 +37,8 @@ pub(crate) enum QueueState {
     Parked,
     /// It waits for the client's turn to print ([`crate::track::Printing`]).
     Silent,
-    /// It waits until its work in flight is complete. The client has another partition now, and the
-    /// stream goes on there.
+    /// It waits until its work in flight is complete, because that lies in a driver stream that the
+    /// stream leaves: the client has another partition now, or another engine serves it.
     Moving,
 }
 

@@ -8,6 +8,7 @@ use cumux_device::{ClientId, StreamId, Work};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The client streams of an engine.
 pub(crate) struct Streams {
@@ -23,12 +24,26 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// An engine's streams before the first one.
+    /// An engine's streams before the first one. `opened`: when the card was opened.
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels) -> Call<Streams> {
-        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver, filling)?, clock: Clock::start() })
+    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, opened: Instant) -> Call<Streams> {
+        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver, filling)?, clock: Clock::since(opened) })
+    }
+
+    /// Takes in the streams of another engine, with their work in flight. What a stream begins next
+    /// begins when that is complete ([`QueueState::Moving`]).
+    pub(crate) fn absorb(&mut self, other: Streams) {
+        let Streams { queues, ready, mut tracker, clock: _ } = other;
+        for (id, mut queue) in queues {
+            if let Some(slot) = queue.slot.take() {
+                tracker.unbind(slot);
+            }
+            self.queues.insert(id, queue);
+        }
+        self.ready.extend(ready);
+        self.tracker.absorb(tracker);
     }
 
     /// The queues of a client, with their streams.

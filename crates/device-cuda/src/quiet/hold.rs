@@ -32,6 +32,13 @@ impl LongWork {
         *self = LongWork::Requested(ready);
     }
 
+    /// Notifies the thread that waits, if one does: this engine begins nothing any more.
+    pub(crate) fn give_up(self) {
+        if let LongWork::Requested(ready) | LongWork::Draining(ready) = self {
+            let _ = ready.send(());
+        }
+    }
+
     /// Ends the request: long kernels may begin.
     pub(crate) fn resume(&mut self) {
         *self = LongWork::Open;

@@ -1,8 +1,9 @@
-//! An engine's clock. The engine reads the time once a round, and after calls of the driver.
+//! An engine's clock. The engine reads the time once a round, and after calls of the driver. All
+//! engines of a card count from the same moment: one may have to take in the work of others.
 
 use std::time::Instant;
 
-/// The time since an engine's start, in nanoseconds.
+/// The time since a card was opened, in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -10,9 +11,9 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts at 0 now.
-    pub(crate) fn start() -> Clock {
-        Clock { started: Instant::now(), now: 0 }
+    /// A clock that was at 0 then.
+    pub(crate) fn since(started: Instant) -> Clock {
+        Clock { started, now: 0 }
     }
 
     /// Reads the time.

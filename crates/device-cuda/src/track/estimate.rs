@@ -9,6 +9,7 @@ use crate::context::Kernel;
 use crate::fault::{KnownKernel, Launchers};
 use cumux_device::ClientId;
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 
 /// The estimate for a kernel that was never launched.
 const UNKNOWN_KERNEL_NS: u64 = 20_000;
@@ -89,6 +90,16 @@ impl Estimates {
         }
     }
 
+    /// Takes in what another engine knows, of other clients.
+    pub(super) fn absorb(&mut self, other: Estimates) {
+        for (id, theirs) in other.0 {
+            match self.0.entry(id) {
+                Entry::Vacant(free) => drop(free.insert(theirs)),
+                Entry::Occupied(mut known) => known.get_mut().kernel.launchers = Launchers::Several,
+            }
+        }
+    }
+
     /// Forgets a kernel that will be unloaded.
     pub(crate) fn forget(&mut self, kernel: u64) {
         self.0.remove(&kernel);
@@ -109,16 +120,27 @@ impl Estimates {
 mod tests {
     use super::*;
 
+    fn launched(by: ClientId) -> Known {
+        let launchers = Launchers::One(by);
+        Known { expected_ns: UNKNOWN_KERNEL_NS, kernel: KnownKernel { name: "k".into(), handle: 1, module: 2, asserts: false, launchers } }
+    }
+
+    #[test]
+    fn a_kernel_that_two_engines_know_was_launched_by_several() {
+        let (mut one, mut other) = (Estimates::default(), Estimates::default());
+        one.0.insert(3, launched(1));
+        one.0.insert(4, launched(1));
+        other.0.insert(4, launched(2));
+        other.0.insert(5, launched(2));
+        one.absorb(other);
+        let launchers = |id| one.kernel(id).expect("known").launchers;
+        assert_eq!((launchers(3), launchers(4), launchers(5)), (Launchers::One(1), Launchers::Several, Launchers::One(2)));
+    }
+
     #[test]
     fn one_long_wait_is_not_believed_and_many_are() {
         let mut estimates = Estimates::default();
-        estimates.0.insert(
-            3,
-            Known {
-                expected_ns: UNKNOWN_KERNEL_NS,
-                kernel: KnownKernel { name: "k".into(), handle: 1, module: 2, asserts: false, launchers: Launchers::One(1) },
-            },
-        );
+        estimates.0.insert(3, launched(1));
         estimates.learn(3, 1_000_000_000);
         assert_eq!(estimates.0[&3].expected_ns, (20_000 * 7 + 100_000) / 8);
         for _ in 0..100 {

@@ -31,6 +31,8 @@ pub(crate) struct Tracker {
     filling: FillingKernels,
     /// Estimates of how long work takes.
     pub estimates: Estimates,
+    /// The trackers of engines whose work this one has taken in. Nothing is added to them.
+    absorbed: Vec<Tracker>,
 }
 
 impl Tracker {
@@ -44,7 +46,7 @@ impl Tracker {
         for _ in 0..STREAMS_AT_START {
             pool.add(StreamKind { partition: PartitionId::WHOLE_CARD, priority: 0 }, driver.create_stream(0)?);
         }
-        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling, estimates: Estimates::default() })
+        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling, estimates: Estimates::default(), absorbed: Vec::new() })
     }
 
     /// The words for the fences of chains.
@@ -127,6 +129,12 @@ impl Tracker {
         self.words.clear(word.0);
     }
 
+    /// Takes in the work in flight of another engine.
+    pub(crate) fn absorb(&mut self, mut other: Tracker) {
+        self.estimates.absorb(std::mem::take(&mut other.estimates));
+        self.absorbed.push(other);
+    }
+
     /// True if a long kernel of any engine occupies every SM.
     pub(crate) fn is_card_filled(&self) -> bool {
         self.filling.any()
@@ -147,22 +155,28 @@ impl Tracker {
     /// Checks all fences. Adds the flights that are complete to `over`, with the nanoseconds that
     /// each took, and updates the estimates.
     pub(crate) fn retire(&mut self, now: u64, over: &mut Vec<(Flight, u64)>) {
-        let Tracker { words, pool, busy, filling, estimates, .. } = self;
         let before = over.len();
+        self.take_completed(now, over);
+        self.absorbed.iter_mut().for_each(|tracker| tracker.take_completed(now, over));
+        for (flight, device_ns) in &over[before..] {
+            if flight.fills_card() {
+                self.filling.end();
+            }
+            if let Some(kernel) = flight.kernel() {
+                self.estimates.learn(kernel, *device_ns);
+            }
+        }
+    }
+
+    /// Moves the flights of this tracker alone that are complete to `over`.
+    fn take_completed(&mut self, now: u64, over: &mut Vec<(Flight, u64)>) {
+        let Tracker { words, pool, busy, .. } = self;
         busy.retain(|at| {
             let slot = pool.slot_mut(*at);
             slot.poll(words.load(*at), |word| words.load(word.0));
             slot.retire(now, over);
             !slot.is_empty()
         });
-        for (flight, device_ns) in &over[before..] {
-            if flight.fills_card() {
-                filling.end();
-            }
-            if let Some(kernel) = flight.kernel() {
-                estimates.learn(kernel, *device_ns);
-            }
-        }
     }
 
     /// The driver has reported that this slot's driver stream is idle. Then the words show all its
@@ -185,7 +199,17 @@ impl Tracker {
 
     /// True if there is work in flight.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.busy.is_empty()
+        self.all().any(|tracker| !tracker.busy.is_empty())
+    }
+
+    /// This tracker and those that it has taken in.
+    fn all(&self) -> impl Iterator<Item = &Tracker> {
+        std::iter::once(self).chain(&self.absorbed)
+    }
+
+    /// The slots with work in flight, also those that were taken in.
+    fn all_busy(&self) -> impl Iterator<Item = &StreamSlot> {
+        self.all().flat_map(|tracker| tracker.busy.iter().map(|at| tracker.pool.slot(*at)))
     }
 
     /// The number of slots with work in flight.
@@ -193,35 +217,34 @@ impl Tracker {
         self.busy.len()
     }
 
-    /// A slot with work in flight. Different values of `round` give different slots, if there are
-    /// several.
-    ///
-    /// # Panics
-    /// If there is no work in flight.
-    pub(crate) fn busy_slot(&self, round: usize) -> SlotIndex {
-        self.busy[round % self.busy.len()]
+    /// A slot of this engine with work in flight, if there is one. Different values of `round` give
+    /// different slots, if there are several.
+    pub(crate) fn busy_slot(&self, round: usize) -> Option<SlotIndex> {
+        self.busy.get(round.checked_rem(self.busy.len())?).copied()
     }
 
     /// True if a long kernel runs: one that was expected to be long, or that turns out to be.
     pub(crate) fn runs_long(&self, now: u64) -> bool {
-        self.busy.iter().any(|at| self.pool.slot(*at).runs_long(now))
+        self.all_busy().any(|slot| slot.runs_long(now))
     }
 
     /// True if work in flight of a stream has not moved for so long.
     pub(crate) fn stands_still(&self, now: u64, for_ns: u64) -> bool {
-        self.busy.iter().any(|at| self.pool.slot(*at).still_ns(now) > for_ns)
+        self.all_busy().any(|slot| slot.still_ns(now) > for_ns)
     }
 
     /// All flights, with their slots.
     pub(crate) fn flights(&self) -> impl Iterator<Item = (&StreamSlot, &Flight)> {
-        let slots = self.busy.iter().map(|at| self.pool.slot(*at));
-        slots.flat_map(|slot| slot.flights().map(move |flight| (slot, flight)))
+        self.all_busy().flat_map(|slot| slot.flights().map(move |flight| (slot, flight)))
     }
 
     /// Calls `visit` for each flight.
-    pub(crate) fn visit_flights(&mut self, mut visit: impl FnMut(&mut Flight)) {
+    pub(crate) fn visit_flights(&mut self, visit: &mut dyn FnMut(&mut Flight)) {
+        for tracker in &mut self.absorbed {
+            tracker.visit_flights(visit);
+        }
         for at in &self.busy {
-            self.pool.slot_mut(*at).flights_mut().for_each(&mut visit);
+            self.pool.slot_mut(*at).flights_mut().for_each(&mut *visit);
         }
     }
 }

@@ -1,0 +1,82 @@
+//! A fault that the driver announces, with work of all engines on the card. The software GPU
+//! beneath has no fault: the test prints the driver's line in its place, and ends the kernels of
+//! the innocent itself.
+
+use super::{NESTED_ONLY, open, run_nested};
+use cumux_device::conformance::{Actor, Args, Loaded, Setup};
+use cumux_device::{Begun, Outcome, StreamId};
+use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
+
+/// With this many engines each.
+const ENGINES: [&str; 3] = ["1", "2", "3"];
+
+/// Prints a line of the driver, as the driver does: through C's standard error.
+fn announce() {
+    // SAFETY: the text ends with a zero byte.
+    #[expect(unsafe_code, reason = "the driver prints through C's standard error")]
+    unsafe {
+        libc::perror(c"coredump: Starting GPU coredump generation".as_ptr());
+    }
+}
+
+/// All engines' work stays in sight of the verdict: what ends later is reported, and who alone
+/// does not end is told.
+#[test]
+fn work_of_all_engines_waits_for_one_verdict() {
+    if std::env::var(super::CARD).is_err() {
+        ENGINES
+            .iter()
+            .for_each(|engines| run_nested("announced::work_of_all_engines_waits_for_one_verdict", &[("CUMUX_DISPATCHERS", engines), (NESTED_ONLY, "1")]));
+        return;
+    }
+    if std::env::var(NESTED_ONLY).is_err() {
+        return println!("left out: a card's driver announces its own faults");
+    }
+    // Closing the device waits for the culprit's kernel, which ends with this process.
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let clients: Vec<_> = (1..=6).map(|id| ManuallyDrop::new(setup.client(id))).collect();
+    let prepared: Vec<_> = clients.iter().map(|client| (client.stream(), client.kernels(), client.allocate(8))).collect();
+    let launch = |(client, (stream, module, flag)): (&ManuallyDrop<Actor<'_>>, &(StreamId, Loaded, u64))| {
+        client.done(client.launch(*stream, module, "fill", 1, 32, Args::new().u64(*flag).u32(1).u32(0)));
+        client.launch(*stream, module, "until", 1, 1, Args::new().u64(*flag))
+    };
+    let launched: Vec<u64> = clients.iter().zip(&prepared).map(launch).collect();
+    // Whose streams have moved a moment before is innocent by that alone.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(100) {
+        std::thread::yield_now();
+    }
+    announce();
+    let launch_later = |(client, (stream, module, flag)): (&ManuallyDrop<Actor<'_>>, &(StreamId, Loaded, u64))| {
+        client.launch(*stream, module, "fill", 1, 32, Args::new().u64(flag + 4).u32(1).u32(9))
+    };
+    let later: Vec<u64> = clients.iter().zip(&prepared).map(launch_later).collect();
+    let culprit = 2;
+    for (number, (client, (.., flag))) in clients.iter().zip(&prepared).enumerate() {
+        if number != culprit {
+            client.write(*flag, &[1]);
+        }
+    }
+    for (number, (client, token)) in clients.iter().zip(&launched).enumerate() {
+        if number == culprit {
+            let text = client.fault(*token, cumux_wire::result::LAUNCH_FAILED);
+            assert!(text.contains("until") && text.contains("all other clients' work was completed"), "{text}");
+        } else {
+            client.done(*token);
+        }
+    }
+    let (why, begun) = setup.recorder.wait_for_loss();
+    assert!(!why.is_empty() && begun == Begun::Only(Vec::new()), "{why} {begun:?}");
+    assert_eq!((setup.recorder.losses().len(), setup.recorder.faulted().len()), (1, 1));
+    for (number, (client, later)) in clients.iter().zip(&later).enumerate() {
+        let told = client.reports().into_iter().find_map(|(_, token, outcome)| (token == *later).then_some(outcome));
+        match told {
+            Some(Outcome::Fault(_)) => assert_eq!(number, culprit, "client {}", client.id),
+            // It was begun, because it came before the engine knew.
+            Some(Outcome::Done { .. }) | None => assert_ne!(number, culprit, "the culprit hears of all that it wanted"),
+            other => panic!("client {}: {other:?}", client.id),
+        }
+    }
+    eprintln!("{}: the card stays open", super::PASSED);
+}
