@@ -85,7 +85,9 @@ impl Engine {
 /// that it has nothing.
 fn pass_messages_on(shared: &Shared, number: usize) {
     let (own, first) = (shared.mailboxes.of(number), shared.mailboxes.of(FIRST_ENGINE));
-    let mut messages = Vec::new();
+    // A chain that was made meanwhile is kept: destroying it is a call of the driver, which may wait
+    // until the fault is handled.
+    let (mut messages, mut chains) = (Vec::new(), Vec::new());
     loop {
         own.take_all(&mut messages);
         for message in messages.drain(..) {
@@ -104,9 +106,8 @@ fn pass_messages_on(shared: &Shared, number: usize) {
                 Message::HoldLongWork(ready) => drop(ready.send(())),
                 Message::Evacuate(_, _, done) => drop(done.send(Vec::new())),
                 Message::ListLongClients(_, asker) => drop(asker.send(Vec::new())),
-                // A chain is dropped: nothing is submitted any more by the engine that ordered it.
-                Message::ChainBuilt(..)
-                | Message::ForgetKernels(_)
+                Message::ChainBuilt(_, chain) => chains.extend(chain),
+                Message::ForgetKernels(_)
                 | Message::ResumeLongWork
                 | Message::CheckContext
                 | Message::HaveParted

@@ -4,7 +4,7 @@ use super::ends::Admission;
 use super::message::Message;
 use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
-use crate::driver::CardAddress;
+use crate::driver::{CardAddress, is_fault_announced};
 use crate::fault::CudaError;
 use crate::issue::{Awaited, Chain, ChainOrder, Served, StreamQueue, Streams};
 use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
@@ -98,6 +98,11 @@ impl Engine {
     pub(super) fn issue_ready(&mut self) -> bool {
         let mut progress = false;
         for _ in 0..self.streams.ready.len() {
+            // Its message may come later.
+            if is_fault_announced() && self.context_works() && self.shared.spared.get().is_none() {
+                self.begin_inquiry(Vec::new());
+                return true;
+            }
             let Some(id) = self.streams.ready.pop_front() else { break };
             if self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.has_left(client)) {
                 continue;
