@@ -27,7 +27,11 @@ __global__ void plain(unsigned *out, unsigned n) { *out = n + 7; }
 
 __global__ void deep(unsigned *out, unsigned n) { *out = sum(n); }
 
-__global__ void through_address(unsigned *out, unsigned which, unsigned long long other) { *out = (which < 2 ? steps[which] : (Step)other)(20); }
+__global__ void through_address(unsigned *out, unsigned which) { *out = steps[which](20); }
+
+typedef void (*Function)(unsigned *);
+
+__global__ void to_nothing(unsigned *out, unsigned long long where) { ((Function)where)(out); }
 
 __global__ void spin(long long ns) {
     unsigned long long begin, now;
@@ -61,8 +65,10 @@ int main() {
             expected = 15;
         } else {
             // An address at which nobody has anything. At one of data a card runs what is there,
-            // and that may not end.
-            through_address<<<1, 1>>>(out, n, 0x7ffffff00ull);
+            // and that may not end. A jump out of a kernel that may also call what is there did not
+            // end within 6 s on an H100, without cumux.
+            if (n < 2) through_address<<<1, 1>>>(out, n);
+            else to_nothing<<<1, 1>>>(out, 0x7ffffff00ull);
             expected = n == 0 ? 41 : 61;
         }
         unsigned found = 0;

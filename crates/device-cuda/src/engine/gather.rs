@@ -85,8 +85,8 @@ impl Engine {
 /// that it has nothing.
 fn pass_messages_on(shared: &Shared, number: usize) {
     let (own, first) = (shared.mailboxes.of(number), shared.mailboxes.of(FIRST_ENGINE));
-    // A chain that was made meanwhile is kept: destroying it is a call of the driver, which may wait
-    // until the fault is handled.
+    // A chain that was made meanwhile is kept: destroying it is a call of the driver, which may
+    // wait until the fault is handled.
     let (mut messages, mut chains) = (Vec::new(), Vec::new());
     loop {
         own.take_all(&mut messages);
