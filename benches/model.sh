@@ -1,29 +1,54 @@
-#!/bin/bash
-# Predicted against measured on a real card: the lab's four workloads by time-slicing, NVIDIA's MPS and cumux with 1 to 16 programs,
-# and a program of the user's, if one is named (ResNet-50: python3 serve.py). Writes benches/results/lab/report.json, report.html and
-# model.json, whose "targets" say what must hold. Exit status 1 if an error is larger than its target.
-#
-#   benches/model.sh [DEVICE] [CMD…]
-set -euo pipefail
-cd "$(dirname "$0")/.."
-device=${1:-cuda:0}
-shift || true
-case $device in
-cuda:*) ;;
-*) echo "model.sh: $device is no card: predictions are compared on real cards (cuda:0)" >&2; exit 2 ;;
+#!/bin/sh
+# The whole lab on a real card, and predicted against measured: the lab's four workloads and ResNet-50 by time-slicing, NVIDIA's MPS and cumux with 1 to 16 programs.
+#   benches/model.sh pack FOLDER                  builds and takes along what the card's machine needs
+#   benches/model.sh run FOLDER OUT [CMD…]        on the card; a program of the user's in place of ResNet-50 (needs PyTorch). Writes report.json, report.html, the files of
+#                                                 `cumux artifacts` and model.json, whose "targets" say what must hold. Exit status 1 if an error is larger than its target.
+#   benches/model.sh judge OUT                    model.json and its exit status once more, from report.json
+# DEVICE=cuda:1 measures another card. MODEL_OPTIONS=--quick is a first look.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/.." && pwd)
+case ${1:-} in
+pack)
+  to=$2
+  target=${CARGO_TARGET_DIR:-$root/target}/release
+  cargo build --release --manifest-path "$root/Cargo.toml" --package cumux --package cumux-shim --package cumux-compilers
+  (cd "$root" && cargo xtask examples)
+  "$target/cumux" install --prefix "$to" > /dev/null
+  cp "$root/.build/examples/lab_work" "$to/lib/cumux/"
+  strip "$to/bin/cumux" && strip --strip-unneeded "$to"/lib/cumux/*.so "$to/lib/cumux/libcuda.so.1"
+  cp "$0" "$here/resnet.py" "$to/"
+  git -C "$root" rev-parse --short HEAD > "$to/commit"
+  ;;
+run)
+  folder=$(cd "$2" && pwd)
+  out=$3
+  shift 3
+  [ $# -gt 0 ] || set -- python3 "$folder/resnet.py"
+  # shellcheck disable=SC2086
+  "$folder/bin/cumux" lab --device "${DEVICE:-cuda:0}" ${MODEL_OPTIONS:-} --out "$out" -- "$@"
+  exec sh "$0" judge "$out"
+  ;;
+judge)
+  exec python3 - "$2" <<'PYTHON'
+import json
+import sys
+from pathlib import Path
+
+out = Path(sys.argv[1])
+report = json.loads((out / "report.json").read_text())
+targets, model = {"median_error": 15, "worst_error": 35}, report["model"]
+pairs = [pair | {"error": 100 * abs(pair["predicted"] - pair["measured"]) / pair["measured"]} for pair in model["pairs"]]
+errors = {name: model.get(name) for name in targets}
+met = all(errors[name] is not None and errors[name] <= most for name, most in targets.items())
+found = {"format": "cumux-model", "version": 1, "made": report["made"], "device": report["device"], "model": errors | {"pairs": pairs}, "targets": targets, "met": met}
+(out / "model.json").write_text(json.dumps(found, indent=1) + "\n")
+print("; ".join(f"{name.replace('_', ' ')} {errors[name]} % (at most {most})" for name, most in targets.items()))
+sys.exit(not met)
+PYTHON
+  ;;
+*)
+  sed -n 2,8p "$0"
+  exit 2
+  ;;
 esac
-command -v jq >/dev/null || { echo "model.sh: install jq" >&2; exit 2; }
-cargo build --release
-out=benches/results/lab
-mkdir -p "$out"
-target/release/cumux lab --device "$device" --out "$out" -- "$@"
-jq '{
-  format: "cumux-model", version: 1, made, device, model: {
-    median_error: .model.median_error, worst_error: .model.worst_error,
-    pairs: [.model.pairs[] | . + {error: (100 * ((.predicted - .measured) | fabs) / .measured)}]
-  },
-  targets: {median_error: 15, worst_error: 35}
-} | .met = (.model.median_error != null and .model.median_error <= .targets.median_error and .model.worst_error <= .targets.worst_error)' \
-    "$out/report.json" >"$out/model.json"
-jq -r '"median error \(.model.median_error) % (at most \(.targets.median_error)), worst \(.model.worst_error) % (at most \(.targets.worst_error))"' "$out/model.json"
-jq -e .met "$out/model.json" >/dev/null

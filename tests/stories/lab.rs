@@ -1,7 +1,7 @@
 //! `cumux record` and `cumux lab` as people use them.
 
 use cumux_link::Process;
-use cumux_testkit::{Watchdog, cumux, example, processes_of};
+use cumux_testkit::{Watchdog, cuda_compilers, cumux, example, processes_of};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -137,6 +137,33 @@ fn the_lab_decides_judges_and_writes_its_report() {
     let files: Vec<String> = report["artifacts"].as_array().unwrap().iter().map(|file| format!("report/{}", file.as_str().unwrap())).collect();
     let words: Vec<&str> = ["artifacts", "check"].into_iter().chain(files.iter().map(String::as_str)).collect();
     assert!(files.len() > 10 && place.cumux(&words).status().unwrap().success(), "{files:?}");
+    place.expect_nothing_left();
+}
+
+/// An installed cumux has no source folder: the user's nvcc makes the lab's program, for this run.
+#[test]
+fn an_installed_lab_compiles_its_program_or_says_how() {
+    let place = Place::new();
+    let prefix = place.path("installed");
+    assert!(place.cumux(&["install", "--prefix"]).arg(&prefix).stdout(Stdio::null()).status().unwrap().success());
+    let lab = |path: String| {
+        let mut command = place.cumux(&[]);
+        let mut installed = Command::new(prefix.join("bin/cumux"));
+        installed.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).args(["lab", "--quick", "--json", "--out", "report"]);
+        installed.current_dir(place.folder.path()).stdin(Stdio::null()).env_remove("CUDA_HOME").env_remove("CUDA_PATH").env("PATH", path);
+        command = installed;
+        command.output().unwrap()
+    };
+    let without = std::env::var("PATH").unwrap().split(':').filter(|folder| !Path::new(folder).join("nvcc").exists()).collect::<Vec<_>>().join(":");
+    if !Path::new("/usr/local/cuda/bin/nvcc").exists() {
+        let refused = lab(without.clone());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(1) && said.contains("there is no nvcc") && said.contains("pip install nvidia-cuda-nvcc"), "{said}");
+    }
+    let output = lab(format!("{}:{without}", cuda_compilers().display()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_str(&out(&output)).unwrap();
+    assert!(report["sharing"].as_array().unwrap().iter().any(|row| row["mode"] == "cumux" && row["throughput"].as_f64().unwrap() > 0.0), "{report}");
     place.expect_nothing_left();
 }
 

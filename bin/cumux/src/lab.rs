@@ -4,6 +4,7 @@
 //!
 //! - [`parts`]: the parts, how long they take, and what each adds to the report.
 //! - [`output`]: the report's folder.
+//! - [`program`]: the lab's own program.
 //! - [`ways`], [`crowd`], [`card`]: daemons, programs, the machine.
 //!
 //! A part that goes wrong is in the report as failed, and the others go on. A signal ends the lab;
@@ -15,6 +16,7 @@ mod card;
 mod crowd;
 mod output;
 mod parts;
+mod program;
 mod ways;
 
 use crate::demo::interrupt::Interrupt;
@@ -27,6 +29,7 @@ use cumux_lab::summary;
 use indicatif::{ProgressBar, ProgressStyle};
 use output::Folder;
 use parts::Lab;
+use program::LabProgram;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -66,8 +69,8 @@ pub fn main(arguments: &LabArguments) -> anyhow::Result<u8> {
     if let Some(notice) = &notice {
         progress.say(notice);
     }
-    let program = parts::program(&progress, &interrupt)?;
-    let mut lab = Lab::new(&devices, program, library::folder()?, &arguments.command, arguments.quick, &interrupt);
+    let program = LabProgram::prepare(&progress, &interrupt)?;
+    let mut lab = Lab::new(&devices, program.path.clone(), library::folder()?, &arguments.command, arguments.quick, &interrupt);
     if !lab.report.device.others.is_empty() {
         let others: Vec<String> = lab.report.device.others.iter().map(u32::to_string).collect();
         progress.say(&format!("other processes use this card ({}): the figures include what they do", others.join(", ")));

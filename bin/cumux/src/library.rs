@@ -48,14 +48,25 @@ pub fn folder() -> anyhow::Result<PathBuf> {
     if let Some(folder) = of_build(here)? {
         return Ok(folder);
     }
-    // Only in a build folder: a copy of this program elsewhere must not build anything there.
-    if let (Some(root), Some(target), true) = (checkout(), here.parent(), here.join("deps").is_dir()) {
+    // A copy of this program elsewhere must not build anything there.
+    if let (Some(root), Some(target), true) = (checkout(), here.parent(), is_build_folder(here)) {
         build(&root, target, here)?;
         if let Some(folder) = of_build(here)? {
             return Ok(folder);
         }
     }
     bail!("{LIBRARY} of cumux is not beside {}: install with cumux install --prefix, or build with cargo build --release", program.display())
+}
+
+/// Whether this is a folder in which cargo builds.
+fn is_build_folder(folder: &Path) -> bool {
+    folder.join("deps").is_dir()
+}
+
+/// Whether this program lies where cargo has built it, and is no copy elsewhere.
+pub fn is_in_build_folder() -> bool {
+    let program = std::env::current_exe().and_then(|program| program.canonicalize());
+    program.is_ok_and(|program| program.parent().is_some_and(is_build_folder))
 }
 
 /// A build folder holds the library as `libcuda.so`; programs look for `libcuda.so.1`.

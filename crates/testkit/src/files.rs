@@ -34,6 +34,16 @@ pub fn example(name: &str) -> PathBuf {
     existing(root().join(".build/examples").join(name))
 }
 
+/// The folder with nvcc that `cargo xtask examples` has installed, or that `CUMUX_CUDA` names.
+///
+/// # Panics
+/// It is not there.
+#[must_use]
+pub fn cuda_compilers() -> PathBuf {
+    let folder = std::env::var_os("CUMUX_CUDA").map_or_else(|| root().join(".cuda"), PathBuf::from);
+    existing(folder.join("nvidia/cu13/bin"))
+}
+
 /// A program of `tests/cu/`.
 ///
 /// # Panics

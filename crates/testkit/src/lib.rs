@@ -30,7 +30,7 @@ mod processes;
 mod watchdog;
 
 pub use client::{Client, ClientBuilder, Outcome};
-pub use files::{cumux, example, library, test_program};
+pub use files::{cuda_compilers, cumux, example, library, test_program};
 pub use node::{Node, NodeBuilder, card, devices};
 pub use processes::processes_of;
 pub use watchdog::Watchdog;

@@ -96,7 +96,14 @@ pub fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<a
     }
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(["run", "--quiet", "--package", "xtask", "--", task]);
-    // A group of its own, so that all that cargo starts can be ended together.
+    let done = run_to_end(command, "cargo", "install Rust, or put cargo into PATH", interrupt)?;
+    Ok(done.with_context(|| format!("cargo xtask {task}")))
+}
+
+/// Runs a build tool. The outer error ends this program (a signal asked for that); the inner one
+/// says why the tool failed. `remedy`: what to do if it cannot be started.
+pub fn run_to_end(mut command: Command, tool: &str, remedy: &str, interrupt: &Interrupt) -> anyhow::Result<anyhow::Result<()>> {
+    // A group of its own, so that all that the tool starts can be ended together.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     let (sender, outputs) = channel::<ChildStderr>();
     let read = move || {
@@ -104,11 +111,11 @@ pub fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<a
         let _ = outputs.recv().map(|mut stderr| stderr.read_to_end(&mut text));
         String::from_utf8_lossy(&text).into_owned()
     };
-    // Before cargo: its output is short, but a pipe without a reader would stop it.
+    // Before the tool: its output is short, but a pipe without a reader would stop it.
     let reader = std::thread::Builder::new().name("reader".into()).spawn(read).context("cannot start a thread")?;
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Ok(Err(anyhow::anyhow!("cannot start cargo ({error}): install Rust, or put cargo into PATH"))),
+        Err(error) => return Ok(Err(anyhow::anyhow!("cannot start {tool} ({error}): {remedy}"))),
     };
     if let Some(stderr) = child.stderr.take() {
         let _ = sender.send(stderr);
@@ -119,12 +126,12 @@ pub fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<a
         return Ok(Ok(()));
     }
     let said = reader.join().unwrap_or_default();
-    Ok(Err(anyhow::anyhow!("cargo xtask {task}: {}", reason(&said))))
+    Ok(Err(anyhow::anyhow!("{}", reason(&said))))
 }
 
-/// Waits for the end of a process group, or ends it when a signal ends the demo.
+/// Waits for the end of a process group, or ends it when a signal ends this program.
 fn wait(child: &mut Child, interrupt: &Interrupt) -> anyhow::Result<ExitStatus> {
-    let process = Process::open(child.id()).context("cannot watch cargo")?;
+    let process = Process::open(child.id()).context("cannot watch a build")?;
     while !process.ended(Some(CHECK_INTERVAL)) {
         if let Err(interrupted) = interrupt.check() {
             if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
@@ -134,7 +141,7 @@ fn wait(child: &mut Child, interrupt: &Interrupt) -> anyhow::Result<ExitStatus> 
             return Err(interrupted.into());
         }
     }
-    child.wait().context("cannot watch cargo")
+    child.wait().context("cannot watch a build")
 }
 
 /// Why this user can build nothing in a checkout: it belongs to another user, or is read-only.

@@ -1,13 +1,10 @@
 //! The parts of the lab. Each adds to the report and says what became of it.
 
-use super::Progress;
 use super::card;
 use super::crowd::{Crowd, End, Finding};
 use super::ways::{self, Way};
-use crate::demo::cast;
 use crate::demo::interrupt::Interrupt;
 use crate::device::DeviceName;
-use crate::library::checkout;
 use crate::record::{self, Output};
 use anyhow::{Context as _, bail};
 use cumux_lab::predict;
@@ -19,8 +16,7 @@ use cumux_planner::profile::Profile;
 use cumux_planner::simulate::quantile;
 use serde::Deserialize;
 use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Name of the user's program among the workloads.
@@ -63,25 +59,6 @@ pub struct Lab<'a> {
     quick: bool,
     software: bool,
     profiles: Vec<(String, Profile)>,
-}
-
-/// The lab's program, built if it is not there or older than its source.
-pub fn program(progress: &Progress, interrupt: &Interrupt) -> anyhow::Result<PathBuf> {
-    let root = checkout().context("the lab needs the source folder this program was built from: run it there with cargo run --release -- lab")?;
-    let program = root.join(cast::PROGRAMS).join("lab_work");
-    let changed = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    if changed(&program).is_some_and(|built| changed(&root.join("examples/lab_work.cu")).is_none_or(|source| source <= built)) {
-        return Ok(program);
-    }
-    progress.say("preparing the CUDA compiler (pip, once) and the lab's program");
-    match cast::build(&root, "examples", interrupt)? {
-        Ok(()) => Ok(program),
-        Err(error) if program.exists() => {
-            progress.say(&format!("the lab's program runs as it was built last: {error:#}"));
-            Ok(program)
-        }
-        Err(error) => Err(error.context("the lab cannot build its program")),
-    }
 }
 
 impl<'a> Lab<'a> {
