@@ -48,7 +48,7 @@
 //! 6  Partitions::contexts                               PinnedWindow::registered
 //! 7  Partitions::sm_allocator
 //! 8  Extents: maps, side_stream    ModuleLibrary: known, loading    Card: streams, variables
-//!    LoadedModule::attributes    Gate::unused    Loss::inquest    track: TURNS
+//!    LoadedModule::attributes    Gate::unused    Loss::inquest    track: TURNS    Assignments
 //!    driver: LOADED, REDIRECTION    PinnedWindow: WINDOWS    fault: CARDS
 //! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission
 //! ```

@@ -29,12 +29,11 @@ impl Clients for Card {
             sms if sms.len() >= self.multiprocessors() as usize => None,
             sms => Some(self.check_loss(self.partitions.exactly(&self.shared.driver, sms))?),
         };
-        let engine = self.shared.mailboxes.engine_of(client);
-        let fresh = Arc::new(ContextClient::new(client, engine, Urgency::of(spec.priority), share));
         match self.clients.write().entry(client) {
             Entry::Occupied(_) => Err(DeviceError::Invalid(format!("client {client} is open already"))),
             Entry::Vacant(entry) => {
-                entry.insert(fresh);
+                let engine = self.shared.mailboxes.assign(client);
+                entry.insert(Arc::new(ContextClient::new(client, engine, Urgency::of(spec.priority), share)));
                 Ok(())
             }
         }
@@ -56,6 +55,7 @@ impl Clients for Card {
             self.shared.give_up(why, begun);
         }
         self.clients.write().remove(&client);
+        self.shared.mailboxes.release(client);
         self.streams.write().retain(|_, stream| stream.client.id != client);
         let modules = std::mem::take(&mut *closed.modules.write());
         for module in modules.into_values() {

@@ -123,7 +123,7 @@ impl Card {
         let own_kernels = OwnKernels::load(&gate)?;
         let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
         let to_wake = mailboxes.clone();
-        let printing = Printing::new(Arc::new(move |client| to_wake.of(to_wake.engine_of(client)).send(Message::TurnToPrint(client))));
+        let printing = Printing::new(Arc::new(move |client| to_wake.send_to_engine_of(client, Message::TurnToPrint(client))));
         let shared = Arc::new(Shared {
             driver: driver.clone(),
             sink,

@@ -1,5 +1,6 @@
 //! The messages of engines, and the engines' mailboxes.
 
+use super::assign::Assignments;
 use super::handover::Handover;
 use crate::context::ClientStream;
 use crate::issue::{Chain, PendingChain};
@@ -64,32 +65,45 @@ pub(crate) enum Message {
 pub(super) const FIRST_ENGINE: usize = 0;
 
 /// The mailboxes of a card's engines, by the engines' numbers.
-pub(crate) struct Mailboxes(Vec<Mailbox<Message>>);
+pub(crate) struct Mailboxes {
+    mailboxes: Vec<Mailbox<Message>>,
+    assignments: Assignments,
+}
 
 impl Mailboxes {
     /// Empty mailboxes for this many engines.
     pub(crate) fn new(engines: usize) -> Mailboxes {
-        Mailboxes((0..engines).map(|_| Mailbox::default()).collect())
+        Mailboxes { mailboxes: (0..engines).map(|_| Mailbox::default()).collect(), assignments: Assignments::new(engines) }
     }
 
     /// The number of engines.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.mailboxes.len()
     }
 
-    /// The number of the engine that serves a client.
-    pub(crate) fn engine_of(&self, client: ClientId) -> usize {
-        client as usize % self.len()
+    /// Gives a client to the engine with the fewest clients, and returns its number.
+    pub(crate) fn assign(&self, client: ClientId) -> usize {
+        self.assignments.assign(client)
+    }
+
+    /// A client is closed.
+    pub(crate) fn release(&self, client: ClientId) {
+        self.assignments.release(client);
+    }
+
+    /// Sends a message to the engine of a client; to the first one if the client is closed already.
+    pub(crate) fn send_to_engine_of(&self, client: ClientId, message: Message) {
+        self.of(self.assignments.engine_of(client).unwrap_or(FIRST_ENGINE)).send(message);
     }
 
     /// The mailbox of an engine.
     pub(crate) fn of(&self, engine: usize) -> &Mailbox<Message> {
-        &self.0[engine]
+        &self.mailboxes[engine]
     }
 
     /// All mailboxes, in the order of the engines.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Mailbox<Message>> {
-        self.0.iter()
+        self.mailboxes.iter()
     }
 }
 

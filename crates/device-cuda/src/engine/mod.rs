@@ -11,10 +11,11 @@
 //! run ─▶ intake ─▶ gather, lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ conclude, evacuate
 //!                                                           └──▶ close ─▶ printing
 //!                                                      ┌───────────────────┘
-//!                                                      └─▶ state ─▶ shared ─▶ message ─▶ handover
+//!                                                      └─▶ state ─▶ shared ─▶ message ─▶ handover, assign
 //!                                                            └────▶ ends ◀─────────────────┘
 //! ```
 
+mod assign;
 mod close;
 mod complete;
 mod conclude;

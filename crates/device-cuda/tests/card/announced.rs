@@ -35,7 +35,8 @@ fn work_of_all_engines_waits_for_one_verdict() {
     }
     // Closing the device waits for the culprit's kernel, which ends with this process.
     let setup = ManuallyDrop::new(Setup::new(open));
-    let clients: Vec<_> = (1..=6).map(|id| ManuallyDrop::new(setup.client(id))).collect();
+    // Their numbers do not say which engine has them.
+    let clients: Vec<_> = (1..=6).map(|id| ManuallyDrop::new(setup.client(2 * id))).collect();
     let prepared: Vec<_> = clients.iter().map(|client| (client.stream(), client.kernels(), client.allocate(8))).collect();
     let launch = |(client, (stream, module, flag)): (&ManuallyDrop<Actor<'_>>, &(StreamId, Loaded, u64))| {
         client.done(client.launch(*stream, module, "fill", 1, 32, Args::new().u64(*flag).u32(1).u32(0)));
