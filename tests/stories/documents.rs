@@ -1,6 +1,7 @@
 //! Documents for administrators: every command line of cumux in them is one that cumux takes, and
 //! every file in them is one that its reader takes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -43,6 +44,41 @@ fn every_command_in_them_is_one() {
         }
     }
     assert!(lines >= 8, "only {lines} lines were found");
+}
+
+/// The names of our variables in a text, whatever else is there.
+fn variables(text: &str, begin: &str, end: char) -> BTreeSet<String> {
+    let names = text.split(begin).skip(1).filter_map(|rest| rest.split(end).next());
+    let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    names.filter(is_name).map(|name| format!("CUMUX_{name}")).collect()
+}
+
+/// All sources below a folder, without what is for tests alone.
+fn sources(folder: &Path, into: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") && !path.to_string_lossy().ends_with("_tests.rs") {
+            let text = std::fs::read_to_string(&path).expect("a source");
+            into.push_str(text.split("#[cfg(test)]").next().unwrap_or_default());
+        }
+    }
+}
+
+#[test]
+fn every_variable_that_is_read_is_documented_and_the_other_way_round() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut text = String::new();
+    for part in ["crates", "bin"] {
+        for package in std::fs::read_dir(root.join(part)).expect("a folder").flatten().filter(|package| package.file_name() != "testkit") {
+            sources(&package.path().join("src"), &mut text);
+        }
+    }
+    let (read, documented) = (variables(&text, "\"CUMUX_", '"'), variables(&page("drop-in.md"), "`CUMUX_", '`'));
+    assert!(read.len() > 30, "{read:?}");
+    assert_eq!(&read - &documented, BTreeSet::new(), "docs/drop-in.md does not say what they do");
+    assert_eq!(&documented - &read, BTreeSet::new(), "docs/drop-in.md has them, and nobody reads them");
 }
 
 #[test]

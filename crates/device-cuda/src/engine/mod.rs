@@ -10,9 +10,10 @@
 //! ```text
 //! run ─▶ intake ─▶ gather, lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ conclude, evacuate
 //!                                                           └──▶ close ─▶ printing
-//!                                                      ┌───────────────────┘
-//!                                                      └─▶ state ─▶ shared ─▶ message ─▶ handover, assign
-//!                                                            └────▶ ends ◀─────────────────┘
+//!                                           ┌──────────────────────────────┘
+//!                                           └─▶ state ─▶ shared ─▶ message ─▶ handover
+//!                                                 └────▶ ends ◀──┼──────────────┘
+//!                                                                └─▶ assign
 //! ```
 
 mod assign;
