@@ -65,6 +65,31 @@ unsafe fn packed(extra: *mut *mut c_void) -> Try<Parameters> {
     Ok(Parameters::Packed(buffer, bytes))
 }
 
+/// Appends so many zero bytes; `resize` appends them one by one.
+fn extend_with_zeros(out: &mut cumux_wire::record::Parameters, mut count: usize) {
+    const ZEROS: [u8; 64] = [0; 64];
+    while count > 0 {
+        let part = count.min(ZEROS.len());
+        out.extend_from_slice(&ZEROS[..part]);
+        count -= part;
+    }
+}
+
+/// Copies a parameter. Most have four or eight bytes, for which a call would be the larger part.
+///
+/// # Safety
+/// The program says that `source` points to as many bytes as `target` has.
+unsafe fn copy_parameter(source: *const u8, target: &mut [u8]) {
+    // SAFETY: the caller vouches for the bytes; the program's pointer may be aligned in any way.
+    unsafe {
+        match target.len() {
+            4 => target.copy_from_slice(&source.cast::<[u8; 4]>().read_unaligned()),
+            8 => target.copy_from_slice(&source.cast::<[u8; 8]>().read_unaligned()),
+            bytes => core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), bytes),
+        }
+    }
+}
+
 /// Writes the parameter block.
 ///
 /// # Safety
@@ -77,12 +102,10 @@ unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut cumux_wire::re
             // SAFETY: the program says that its buffer is that long.
             out.extend_from_slice(unsafe { core::slice::from_raw_parts(buffer, bytes) });
             // Of a parameter of 4 KiB, NCCL passes what it uses; the driver takes that.
-            if bytes < info.parameter_bytes as usize {
-                out.resize(info.parameter_bytes as usize, 0);
-            }
+            extend_with_zeros(out, (info.parameter_bytes as usize).saturating_sub(bytes));
         }
         Parameters::Each(pointers) => {
-            out.resize(info.parameter_bytes as usize, 0);
+            extend_with_zeros(out, info.parameter_bytes as usize);
             for (index, parameter) in info.parameters.iter().enumerate() {
                 let range = parameter.offset as usize..parameter.offset as usize + parameter.bytes as usize;
                 let Some(target) = out.get_mut(range) else { continue };
@@ -90,7 +113,7 @@ unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut cumux_wire::re
                 unsafe {
                     let source = pointers.add(index).read();
                     if !source.is_null() {
-                        core::ptr::copy_nonoverlapping(source.cast::<u8>(), target.as_mut_ptr(), target.len());
+                        copy_parameter(source.cast(), target);
                     }
                 }
             }

@@ -116,12 +116,21 @@ pub enum DecodeError {
 
 /// Appends the record to `out`: header, fields, zero padding to a multiple of 8.
 pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
+    encode_fields(header, op.code(), |out| op.write(out), out);
+}
+
+/// [`encode`] for a launch that is not wrapped in an operation.
+pub fn encode_launch(header: &Header, launch: &Launch, out: &mut Vec<u8>) {
+    encode_fields(header, op::LAUNCH, |out| launch.write(out), out);
+}
+
+fn encode_fields(header: &Header, code: u32, write: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     let start = out.len();
-    [0, op.code(), header.stream, header.answer].write(out);
+    [0, code, header.stream, header.answer].write(out);
     [header.seq, header.request].write(out);
-    op.write(out);
+    write(out);
     let end = out.len().next_multiple_of(8);
-    out.resize(end, 0);
+    out.extend_from_slice(&[0; 8][..end - out.len()]);
     let bytes = (end - start) as u32;
     out[start..start + 4].copy_from_slice(&bytes.to_le_bytes());
 }

@@ -3,7 +3,7 @@
 
 use cumux_wire::layout::{ANSWERS, EVENTS, STREAMS};
 use cumux_wire::record::{
-    CopyExtent, DecodeError, HEADER_BYTES, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, length, pad,
+    CopyExtent, DecodeError, HEADER_BYTES, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, encode_launch, length, pad,
 };
 use proptest::prelude::*;
 
@@ -81,6 +81,16 @@ fn header(op: &Op, stream: u32, answer: u32) -> Header {
 }
 
 proptest! {
+    #[test]
+    fn a_launch_by_itself_is_the_same_record(op in op().prop_filter("a launch", |op| matches!(op, Op::Launch(_))), seq in any::<u64>()) {
+        let Op::Launch(launch) = &op else { unreachable!("filtered") };
+        let header = Header { stream: 3, answer: NO_ANSWER, seq, request: 0 };
+        let (mut wrapped, mut bare) = (vec![1; 8], vec![1; 8]);
+        encode(&header, &op, &mut wrapped);
+        encode_launch(&header, launch, &mut bare);
+        prop_assert_eq!(wrapped, bare);
+    }
+
     #[test]
     fn every_record_comes_back(op in op(), stream in 0..STREAMS as u32, answer in prop_oneof![Just(NO_ANSWER), 0..ANSWERS as u32]) {
         let header = header(&op, stream, answer);

@@ -42,6 +42,13 @@ struct Timeline {
     fresh: bool,
 }
 
+impl Timeline {
+    /// The header of the record that is pushed next on this timeline, whose index is `index`.
+    fn next_header(&self, index: u32) -> Header {
+        Header { stream: index, answer: NO_ANSWER, seq: self.seq + 1, request: 0 }
+    }
+}
+
 /// Names a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimelineId {
@@ -81,7 +88,7 @@ pub struct Pipe {
     slots: u64,
     scratch: Vec<u8>,
     /// Reused by every launch, so that a launch allocates nothing.
-    launch: Op,
+    launch: Launch,
 }
 
 impl Pipe {
@@ -98,7 +105,7 @@ impl Pipe {
             request: 0,
             slots: 0,
             scratch: Vec::with_capacity(record::MAX_BYTES),
-            launch: Op::Launch(launch),
+            launch,
         }
     }
 
@@ -275,27 +282,34 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn submit_launch(&mut self, ring: &RingClient, index: u32, fill: impl FnOnce(&mut Launch), alive: impl FnMut() -> bool) -> Result<u64, PushError> {
-        let mut op = std::mem::replace(&mut self.launch, Op::Nop);
-        if let Op::Launch(launch) = &mut op {
-            fill(launch);
-        }
-        let done = self.submit(ring, index, &op, alive);
-        self.launch = op;
-        done
+    pub fn submit_launch(&mut self, ring: &RingClient, index: u32, fill: impl FnOnce(&mut Launch), mut alive: impl FnMut() -> bool) -> Result<u64, PushError> {
+        self.join(ring, index, &mut alive)?;
+        fill(&mut self.launch);
+        let Pipe { scratch, launch, .. } = self;
+        let header = self.timelines.get(index as usize).ok_or(PushError::NoTimeline)?.next_header(index);
+        scratch.clear();
+        record::encode_launch(&header, launch, scratch);
+        self.push_scratch(ring, &header, &mut alive)?;
+        self.mark_fresh(index);
+        Ok(header.seq)
     }
 
     fn raw(&mut self, ring: &RingClient, index: u32, op: &Op, alive: &mut impl FnMut() -> bool) -> Result<u64, PushError> {
-        let timeline = self.timelines.get_mut(index as usize).ok_or(PushError::NoTimeline)?;
-        let seq = timeline.seq + 1;
-        let header = Header { stream: index, answer: NO_ANSWER, seq, request: 0 };
+        let header = self.timelines.get(index as usize).ok_or(PushError::NoTimeline)?.next_header(index);
         self.scratch.clear();
         record::encode(&header, op, &mut self.scratch);
+        self.push_scratch(ring, &header, alive)
+    }
+
+    /// Pushes the record in `scratch`, the next one of its timeline.
+    fn push_scratch(&mut self, ring: &RingClient, header: &Header, alive: &mut impl FnMut() -> bool) -> Result<u64, PushError> {
         if !ring.push(&mut self.producer, &self.scratch, alive) {
             return Err(PushError::Gone);
         }
-        timeline.seq = seq;
-        Ok(seq)
+        if let Some(timeline) = self.timelines.get_mut(header.stream as usize) {
+            timeline.seq = header.seq;
+        }
+        Ok(header.seq)
     }
 
     /// Every timeline with unfinished work, with the sequence to wait for.

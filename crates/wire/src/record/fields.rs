@@ -7,9 +7,17 @@ pub(super) trait Field: Sized {
     /// Appends the value.
     fn write(&self, out: &mut Vec<u8>);
 
+    /// Appends values, one after the other.
+    fn write_all(values: &[Self], out: &mut Vec<u8>) {
+        values.iter().for_each(|value| value.write(out));
+    }
+
     /// Takes a value off the front. A value that the type cannot have is refused here.
     fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
+
+/// Most words that are appended in one piece.
+const MOST_AT_ONCE: usize = 16;
 
 /// Takes bytes off the front of a record.
 pub(super) struct Reader<'a> {
@@ -44,6 +52,17 @@ macro_rules! integers {
             }
 
             #[inline]
+            fn write_all(values: &[Self], out: &mut Vec<u8>) {
+                const BYTES: usize = size_of::<$type>();
+                let mut bytes = [0; MOST_AT_ONCE * BYTES];
+                for part in values.chunks(MOST_AT_ONCE) {
+                    let (to, _) = bytes.as_chunks_mut::<BYTES>();
+                    to.iter_mut().zip(part).for_each(|(to, value)| *to = value.to_le_bytes());
+                    out.extend_from_slice(&bytes[..part.len() * BYTES]);
+                }
+            }
+
+            #[inline]
             fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
                 Ok(Self::from_le_bytes(reader.word()?))
             }
@@ -69,7 +88,7 @@ impl Field for bool {
 impl<T: Field + Copy + Default, const N: usize> Field for [T; N] {
     #[inline]
     fn write(&self, out: &mut Vec<u8>) {
-        self.iter().for_each(|value| value.write(out));
+        T::write_all(self, out);
     }
 
     #[inline]

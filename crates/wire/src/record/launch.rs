@@ -35,13 +35,10 @@ pub struct Launch {
 
 impl Field for Launch {
     fn write(&self, out: &mut Vec<u8>) {
-        [self.module, self.function].write(out);
-        self.grid.write(out);
-        self.block.write(out);
-        self.cluster.write(out);
-        self.shared.write(out);
-        self.cooperative.write(out);
-        (self.parameters.len() as u32).write(out);
+        let Self { module, function, grid: [gx, gy, gz], block: [bx, by, bz], cluster: [cx, cy, cz], shared, .. } = *self;
+        let (cooperative, length) = (u32::from(self.cooperative), self.parameters.len() as u32);
+        // In one piece: a program launches more often than it does anything else.
+        [module, function, gx, gy, gz, bx, by, bz, cx, cy, cz, shared, cooperative, length].write(out);
         out.extend_from_slice(&self.parameters);
     }
 

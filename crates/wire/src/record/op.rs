@@ -72,6 +72,9 @@ macro_rules! operations {
     };
 }
 
+/// The number of [`Op::Launch`].
+pub(super) const LAUNCH: u32 = 32;
+
 operations! {
     /// Fills the end of the data area. Never decoded into work.
     0 Pad,
