@@ -8,6 +8,7 @@ use crate::library::{self, checkout};
 use anyhow::{Context as _, bail};
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -72,7 +73,7 @@ fn of_checkout(root: &Path, progress: &Progress, interrupt: &Interrupt) -> anyho
 
 /// Makes the program with the user's compiler, in a folder that goes with it.
 fn compile(progress: &Progress, interrupt: &Interrupt) -> anyhow::Result<LabProgram> {
-    let Some(compiler) = find_compiler(std::env::var_os("CUDA_HOME").or_else(|| std::env::var_os("CUDA_PATH")), std::env::var_os("PATH")) else {
+    let Some(compiler) = find_compiler(variable("CUDA_HOME").or_else(|| variable("CUDA_PATH")), variable("PATH")) else {
         bail!("the lab compiles its own program once, and there is no nvcc: {REMEDY}");
     };
     let folder = tempfile::Builder::new().prefix("cumux-lab").tempdir().context("cannot make a folder for the lab's program")?;
@@ -91,12 +92,19 @@ fn compile(progress: &Progress, interrupt: &Interrupt) -> anyhow::Result<LabProg
     Ok(LabProgram { path, _made_in: Some(folder) })
 }
 
+/// A variable that says something.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// The compiler that the user means: CUDA's variable first, then the path, then the usual place.
 fn find_compiler(cuda: Option<OsString>, path: Option<OsString>) -> Option<PathBuf> {
     let named = cuda.map(|cuda| PathBuf::from(cuda).join("bin"));
     let path: Vec<PathBuf> = path.map_or_else(Vec::new, |path| std::env::split_paths(&path).collect());
     let folders = named.into_iter().chain(path).chain([PathBuf::from(USUAL)]);
-    folders.map(|folder| folder.join("nvcc")).find(|compiler| compiler.is_file())
+    let is_program = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+    // Absolute: it is started in another folder.
+    folders.filter_map(|folder| std::path::absolute(folder.join("nvcc")).ok()).find(is_program)
 }
 
 #[cfg(test)]
@@ -110,6 +118,7 @@ mod tests {
             let bin = room.path().join(folder);
             fs::create_dir_all(&bin).expect("a folder");
             fs::write(bin.join("nvcc"), "").expect("a file");
+            fs::set_permissions(bin.join("nvcc"), fs::Permissions::from_mode(0o755)).expect("its rights");
             bin
         };
         let (named, in_path) = (make("cuda/bin"), make("tools"));
@@ -117,6 +126,8 @@ mod tests {
         assert_eq!(find_compiler(Some(room.path().join("cuda").into()), Some(path.clone())), Some(named.join("nvcc")));
         assert_eq!(find_compiler(Some(room.path().join("other").into()), Some(path.clone())), Some(in_path.join("nvcc")));
         assert_eq!(find_compiler(None, Some(path)), Some(in_path.join("nvcc")));
+        fs::set_permissions(named.join("nvcc"), fs::Permissions::from_mode(0o644)).expect("its rights");
+        assert_ne!(find_compiler(Some(room.path().join("cuda").into()), None), Some(named.join("nvcc")), "nobody can start it");
     }
 
     #[test]

@@ -54,8 +54,9 @@ impl Clients for Card {
             let why = format!("work of client {client} runs on {limit} s after the client was closed, and cannot be stopped alone: {what}");
             self.shared.give_up(why, begun);
         }
-        self.clients.write().remove(&client);
+        // Before the client is gone: its number may be used again then.
         self.shared.mailboxes.release(client);
+        self.clients.write().remove(&client);
         self.streams.write().retain(|_, stream| stream.client.id != client);
         let modules = std::mem::take(&mut *closed.modules.write());
         for module in modules.into_values() {

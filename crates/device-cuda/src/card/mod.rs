@@ -350,15 +350,20 @@ impl Drop for Card {
         for mailbox in self.shared.mailboxes.iter() {
             mailbox.send(Message::End);
         }
+        let mut all_have_ended = true;
         for thread in self.engine_threads.drain(..) {
             // An engine thread may drop the last reference to the card itself, in a call of the
-            // sink. It cannot join itself.
-            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            // sink. It cannot join itself, and has yet to read that it ends.
+            if thread.thread().id() == std::thread::current().id() {
+                all_have_ended = false;
+            } else if thread.join().is_err() {
                 tracing::error!("an engine of the card had panicked");
             }
         }
-        // What an engine has handed over to one that had ended.
-        let mut unread = Vec::new();
-        self.shared.mailboxes.iter().for_each(|mailbox| mailbox.take_all(&mut unread));
+        if !all_have_ended {
+            return;
+        }
+        // What an engine has handed over to one that had ended: it would keep the driver open.
+        self.shared.mailboxes.iter().for_each(|mailbox| mailbox.take_all(&mut Vec::new()));
     }
 }

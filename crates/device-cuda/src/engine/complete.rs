@@ -1,7 +1,6 @@
 //! Completed work: noticed by the fences, reported to the sink.
 
 use super::state::{ContextState, Engine};
-use crate::driver::is_fault_announced;
 use crate::track::{Flight, Reporting};
 use cumux_device::{Outcome, Report};
 
@@ -16,7 +15,7 @@ impl Engine {
         self.streams.tracker.retire(self.streams.clock.now(), &mut over);
         let progress = !over.is_empty();
         // Looked at after the fences: what was reached before the announcement is nobody's fault.
-        if progress && self.context_works() && is_fault_announced() && self.shared.spared.get().is_none() {
+        if progress && self.has_to_stop() {
             self.begin_inquiry(over);
             return true;
         }

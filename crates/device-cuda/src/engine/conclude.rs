@@ -82,7 +82,12 @@ impl Engine {
         self.context = ContextState::Broken;
         self.shared.loss.declare(error, self.shared.driver.describe_numbered(error));
         let others = self.stop_unfinished(error, what);
-        self.shared.finish_loss(self.engines_here(), others);
+        if self.engines_here() == self.shared.mailboxes.len() {
+            self.shared.finish_loss(self.engines_here(), others);
+        } else {
+            // An engine has not come back from a call of the driver, and may never do.
+            self.shared.finish_loss_without_all();
+        }
     }
 
     /// Stops the clients whose kernels have no mark. Returns what else is in doubt.
@@ -97,7 +102,7 @@ impl Engine {
     }
 
     /// Reports completed work whose printed text has not been fetched. The text is lost.
-    fn release_held(&mut self) {
+    pub(super) fn release_held(&mut self) {
         for (id, queue) in &mut self.streams.queues {
             let client = queue.stream.client.id;
             let held = queue.held.release();

@@ -4,7 +4,8 @@
 //! flight, or the time is over, the thread that asked hears which of their work is in doubt. What
 //! was not begun stays in the queues and is never reported: the clients' next executor does it.
 
-use super::state::{ContextState, Engine, Evacuation};
+use super::handover::Evacuation;
+use super::state::{ContextState, Engine};
 use crate::track::Reporting;
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, InDoubt};
@@ -13,8 +14,12 @@ use std::time::Instant;
 
 impl Engine {
     /// Begins to let go of all clients but these.
-    pub(super) fn begin_evacuation(&mut self, staying: BTreeSet<ClientId>, until: Instant, done: Sender<Vec<InDoubt>>) {
-        self.evacuation = Some(Evacuation { staying, until, done: Some(done) });
+    pub(super) fn begin_evacuation(&mut self, staying: BTreeSet<ClientId>, until: Instant, mut done: Vec<Sender<Vec<InDoubt>>>) {
+        // The same request to an engine that has handed over: it is answered for both.
+        if let Some(same) = self.evacuation.take().filter(|other| other.staying == staying && other.until == until) {
+            done.extend(same.done);
+        }
+        self.evacuation = Some(Evacuation { staying, until, done });
         let leaving: BTreeSet<ClientId> = self.streams.queues.values().map(|queue| queue.stream.client.id).filter(|client| self.has_left(*client)).collect();
         for client in leaving {
             self.printing.leave(client);
@@ -28,17 +33,21 @@ impl Engine {
 
     /// Reports the end of the evacuation when nothing of those that leave is in flight.
     pub(super) fn finish_evacuation(&mut self) {
-        let Some(evacuation) = self.evacuation.as_mut().filter(|evacuation| evacuation.done.is_some()) else { return };
+        // What has been completed since an announcement is not reported before the verdict.
+        if matches!(self.context, ContextState::Faulted(_) | ContextState::HandingOver(_)) {
+            return;
+        }
+        let Some(evacuation) = self.evacuation.as_mut().filter(|evacuation| !evacuation.done.is_empty()) else { return };
         let tracker = &self.streams.tracker;
         let leaving = tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due && !evacuation.staying.contains(&flight.client));
         let in_doubt: Vec<InDoubt> = leaving.map(|(_, flight)| InDoubt { client: flight.client, stream: flight.stream, token: flight.token }).collect();
         // Nothing completes any more in a broken context.
         let is_broken = matches!(self.context, ContextState::Broken);
-        if (in_doubt.is_empty() || is_broken || Instant::now() >= evacuation.until)
-            && let Some(done) = evacuation.done.take()
-        {
-            // The send fails if the thread has stopped waiting.
-            let _ = done.send(in_doubt);
+        if in_doubt.is_empty() || is_broken || Instant::now() >= evacuation.until {
+            for done in evacuation.done.drain(..) {
+                // The send fails if the thread has stopped waiting.
+                let _ = done.send(in_doubt.clone());
+            }
         }
     }
 

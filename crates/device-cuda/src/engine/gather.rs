@@ -6,7 +6,7 @@
 //! engine 0    Faulted ──────────────────┴──▶ the verdict
 //! ```
 
-use super::handover::{Handover, Remains};
+use super::handover::{Evacuation, Handover, Remains};
 use super::message::{FIRST_ENGINE, Message};
 use super::shared::Shared;
 use super::state::{ContextState, Engine};
@@ -21,13 +21,9 @@ impl Engine {
         let Engine { number, shared, issuer, streams, ends, long_work, context, evacuation, helper_stream, over, reports, .. } = self;
         let ContextState::HandingOver(inquiry) = context else { return };
         long_work.give_up();
-        if let Some(done) = evacuation.and_then(|evacuation| evacuation.done) {
-            // The first engine answers for all. The send fails if the thread has stopped waiting.
-            let _ = done.send(Vec::new());
-        }
         let completed = over.into_iter().chain(inquiry.completed).collect();
         let remains = Remains { issuer, helper_stream };
-        let handover = Handover { remains, streams, ends, flying: inquiry.flying, completed, reports };
+        let handover = Handover { remains, streams, ends, flying: inquiry.flying, completed, reports, evacuation };
         shared.mailboxes.of(FIRST_ENGINE).send(Message::TakeOver(Box::new(handover)));
         pass_messages_on(&shared, number);
     }
@@ -38,11 +34,14 @@ impl Engine {
             // The other one may have noticed the announcement first.
             self.begin_inquiry(Vec::new());
         }
-        let Handover { remains, streams, ends, flying, completed, mut reports } = handover;
+        let Handover { remains, streams, ends, flying, completed, mut reports, evacuation } = handover;
         self.streams.absorb(streams);
         self.ends.absorb(ends);
         self.reports.append(&mut reports);
         self.remains.push(remains);
+        if let Some(Evacuation { staying, until, done }) = evacuation {
+            self.begin_evacuation(staying, until, done);
+        }
         match &mut self.context {
             ContextState::Faulted(inquiry) => {
                 inquiry.flying.extend(flying);
@@ -52,11 +51,14 @@ impl Engine {
             ContextState::Working => self.over.extend(completed),
             ContextState::HandingOver(_) | ContextState::Finishing(_) | ContextState::Broken => self.end_latecomer(completed),
         }
+        self.finish_closing();
     }
 
-    /// The verdict was reached without this engine, whose kernels may have been the culprit's, too:
+    /// The context was lost without this engine, whose kernels may have been the culprit's, too:
     /// whoever had kernels under way is told that their end is not known.
     fn end_latecomer(&mut self, completed: Vec<(Flight, u64)>) {
+        // It was completed before the announcement.
+        self.release_held();
         let error = self.shared.loss.error().unwrap_or(CudaError::LAUNCH_FAILED);
         let what = self.shared.driver.describe(error);
         let late: BTreeSet<ClientId> = completed.iter().filter(|(flight, _)| flight.kernel().is_some()).map(|(flight, _)| flight.client).collect();
@@ -102,9 +104,9 @@ fn pass_messages_on(shared: &Shared, number: usize) {
                 | Message::DescribeClient(..)
                 | Message::Unpark(..)
                 | Message::Printed(..)
+                | Message::Evacuate(..)
                 | Message::TurnToPrint(_) => first.send(message),
                 Message::HoldLongWork(ready) => drop(ready.send(())),
-                Message::Evacuate(_, _, done) => drop(done.send(Vec::new())),
                 Message::ListLongClients(_, asker) => drop(asker.send(Vec::new())),
                 Message::ChainBuilt(_, chain) => chains.extend(chain),
                 Message::ForgetKernels(_)

@@ -17,16 +17,16 @@
 //! process while their kernels run would stop everybody until those have ended.
 
 use super::conclude::SPARED_WAITS;
+use super::handover::Evacuation;
 use super::message::FIRST_ENGINE;
-use super::state::{ContextState, Engine, Evacuation, Inquiry};
+use super::state::{ContextState, Engine, Inquiry};
+use crate::driver::is_fault_announced;
 use crate::fault::{Dump, DumpState, FlyingKernel, STILL_MS, Verdict, Whose, decide, whose};
 use crate::track::{Flight, Reporting};
 use cumux_device::ClientId;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// How long the other engines are waited for. One of them may be blocked in a call of the driver.
-const ENGINES_WAIT: Duration = Duration::from_millis(500);
 /// How long nothing has been completed before the driver is asked whether anything runs.
 const QUIET_BEFORE_ASKING: Duration = Duration::from_millis(200);
 /// How long nothing has been completed after the dump before others leave those whose kernels run.
@@ -51,6 +51,12 @@ impl Inquiry {
 }
 
 impl Engine {
+    /// True if the driver has announced a fault that this engine has not taken notice of. One of
+    /// another card concerns all engines but the first, which hand over and go on there.
+    pub(super) fn has_to_stop(&self) -> bool {
+        is_fault_announced() && self.context_works() && (self.number != FIRST_ENGINE || self.shared.spared.get().is_none())
+    }
+
     /// The driver has announced a fault: submits nothing more.
     /// `completed` was found complete after the announcement, so it may be the culprit's.
     pub(super) fn begin_inquiry(&mut self, mut completed: Vec<(Flight, u64)>) {
@@ -69,6 +75,7 @@ impl Engine {
         tracing::info!(engine = self.number, kernels = flying.len(), completed = completed.len(), "nothing more is given to the card");
         let inquiry = Box::new(Inquiry { begun, moved: None, flying, known: None, completed, waits_since: None });
         self.context = if self.number == FIRST_ENGINE { ContextState::Faulted(inquiry) } else { ContextState::HandingOver(inquiry) };
+        self.finish_closing();
     }
 
     /// The kernels in flight.
@@ -105,7 +112,9 @@ impl Engine {
             kernel.unfinished = open.contains(&(kernel.client, kernel.token));
         }
         let waited = inquiry.begun.elapsed();
-        if !is_complete && waited < ENGINES_WAIT {
+        let is_late = waited >= self.shared.fault_wait;
+        // One of the others may be in a call of the driver. Its kernels are suspects, too.
+        if !is_complete && !is_late {
             return progress;
         }
         if is_complete && inquiry.known.is_none() {
@@ -118,7 +127,6 @@ impl Engine {
             DumpState::Pending => None,
         };
         let is_dump_pending = matches!(self.shared.watch.dump(), DumpState::Pending);
-        let is_late = waited >= self.shared.fault_wait;
         // The driver reports the error when nothing runs any more. Nothing that has no mark by then
         // ever gets one.
         let answer = inquiry.may_ask_driver(!is_dump_pending).then(|| self.shared.driver.is_idle(self.helper_stream));
@@ -150,7 +158,8 @@ impl Engine {
             Whose::Unknown if !is_late => return progress,
             Whose::Ours | Whose::Unknown => {
                 membership.claim_fault();
-                decide(&inquiry.flying, inquiry.known.as_deref(), dump.as_deref(), self.shared.watch.has_assertions())
+                let verdict = decide(&inquiry.flying, inquiry.known.as_deref(), dump.as_deref(), self.shared.watch.has_assertions());
+                if is_complete { verdict } else { verdict.of_some() }
             }
         };
         // Without the dump, all clients that cannot be told apart would get the error. With
@@ -181,7 +190,7 @@ impl Engine {
         tracing::info!(waited_ms = inquiry.begun.elapsed().as_millis() as u64, "the fault is another card's: what runs on this one goes on to its end");
         let _ = self.shared.spared.set(());
         // Whoever asks then says who is to stay.
-        self.evacuation.get_or_insert_with(|| Evacuation { staying: BTreeSet::new(), until: Instant::now(), done: None });
+        self.evacuation.get_or_insert_with(|| Evacuation { staying: BTreeSet::new(), until: Instant::now(), done: Vec::new() });
         // The next poll reports them.
         self.over = inquiry.completed;
     }

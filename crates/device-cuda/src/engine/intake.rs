@@ -4,7 +4,7 @@ use super::ends::Admission;
 use super::message::Message;
 use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
-use crate::driver::{CardAddress, is_fault_announced};
+use crate::driver::CardAddress;
 use crate::fault::CudaError;
 use crate::issue::{Awaited, Chain, ChainOrder, Served, StreamQueue, Streams};
 use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
@@ -44,13 +44,15 @@ impl Engine {
             Message::ForgetKernels(kernels) => self.issuer.forget_kernels(&mut self.streams.tracker, &kernels),
             Message::HoldLongWork(ready) => self.long_work.request(ready),
             Message::ResumeLongWork => self.long_work.resume(),
+            // After an announcement a call of the driver may wait until the fault is handled.
+            Message::CheckContext if !self.context_works() => {}
             Message::CheckContext => {
                 let broken = self.shared.loss.error().or_else(|| self.shared.driver.is_idle(self.helper_stream).err());
                 if let Some(error) = broken {
                     self.declare_lost(error);
                 }
             }
-            Message::Evacuate(staying, until, done) => self.begin_evacuation(staying, until, done),
+            Message::Evacuate(staying, until, done) => self.begin_evacuation(staying, until, vec![done]),
             Message::HaveParted => {
                 if let ContextState::Finishing(finish) = &mut self.context {
                     finish.parting = Parting::Over;
@@ -99,7 +101,7 @@ impl Engine {
         let mut progress = false;
         for _ in 0..self.streams.ready.len() {
             // Its message may come later.
-            if is_fault_announced() && self.context_works() && self.shared.spared.get().is_none() {
+            if self.has_to_stop() {
                 self.begin_inquiry(Vec::new());
                 return true;
             }

@@ -80,6 +80,13 @@ impl Shared {
         }
     }
 
+    /// Notifies the sink although not all engines have said what they had begun.
+    pub(super) fn finish_loss_without_all(&self) {
+        if self.loss.finish_without_all(self.mailboxes.len()) {
+            self.sink.lost(self.loss.why().unwrap_or_default(), Begun::Unknown);
+        }
+    }
+
     /// Gives the device up although the driver reports no error, and notifies the sink, which hears
     /// which work of clients may have been begun.
     pub(crate) fn give_up(&self, why: String, begun: Begun) {

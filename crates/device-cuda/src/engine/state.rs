@@ -1,7 +1,7 @@
 //! An engine's state.
 
 use super::ends::ClientEnds;
-use super::handover::Remains;
+use super::handover::{Evacuation, Remains};
 use super::message::Message;
 use super::shared::Shared;
 use crate::driver::Stream;
@@ -9,8 +9,7 @@ use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
 use crate::issue::{Issuer, IssuerSettings, SmallSets, Streams};
 use crate::quiet::LongWork;
 use crate::track::{Flight, Printing};
-use crossbeam_channel::Sender;
-use cumux_device::{ClientId, InDoubt, Report};
+use cumux_device::{ClientId, Report};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -63,8 +62,10 @@ pub(super) struct Finish {
 /// ```text
 ///          the driver announces a fault            the verdict
 /// Working ──────────────────────────────▶ Faulted ─────────────▶ Broken ◀─┐
-///    │  └──▶ HandingOver ─▶ (the end)         └─▶ Finishing ───────────────┤
-///    └──────────────────── a call of the driver fails ────────────────────┘
+///  ▲ │  │                                 │   └─▶ Finishing ───────────────┤
+///  │ │  └▶ HandingOver ─▶ (no engine)     │                               │
+///  │ └──────────────────── a call of the driver fails ────────────────────┘
+///  └──────── it was another card's fault ─┘
 /// ```
 ///
 /// The first engine is `Faulted` after the announcement, and every other one is `HandingOver`.
@@ -75,7 +76,7 @@ pub(super) enum ContextState {
     /// complete.
     Faulted(Box<Inquiry>),
     /// The driver has announced a fault, and another engine finds out whose it was. This one gives
-    /// it all that it has, and ends.
+    /// it all that it has, and only passes on messages from then on.
     HandingOver(Box<Inquiry>),
     /// The verdict has been reported, and all clients have left but those whose kernels still run.
     /// Their ends are reported. Nothing is submitted.
@@ -83,17 +84,6 @@ pub(super) enum ContextState {
     /// The context is broken. Work in flight never completes. New work is queued and not begun,
     /// because a successor will run it.
     Broken,
-}
-
-/// A request to let go of clients.
-#[derive(Debug)]
-pub(super) struct Evacuation {
-    /// The clients that do not leave.
-    pub(super) staying: BTreeSet<ClientId>,
-    /// When the work in flight is not waited for any longer.
-    pub(super) until: Instant,
-    /// Where the end is reported, until it is.
-    pub(super) done: Option<Sender<Vec<InDoubt>>>,
 }
 
 /// An engine.

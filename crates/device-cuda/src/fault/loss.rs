@@ -84,9 +84,18 @@ impl Loss {
     /// doubt. Returns what is in doubt at all engines for the last one.
     pub(crate) fn finish_engines(&self, of: usize, engines: usize, in_doubt: Vec<InDoubt>) -> Option<Vec<InDoubt>> {
         let mut inquest = self.inquest.lock();
+        let were_all = inquest.finished >= engines;
         inquest.finished += of;
         inquest.in_doubt.extend(in_doubt);
-        (inquest.finished == engines).then(|| std::mem::take(&mut inquest.in_doubt))
+        (!were_all && inquest.finished >= engines).then(|| std::mem::take(&mut inquest.in_doubt))
+    }
+
+    /// Stops waiting for the other engines. Returns false if all had finished.
+    pub(crate) fn finish_without_all(&self, engines: usize) -> bool {
+        let mut inquest = self.inquest.lock();
+        let were_all = inquest.finished >= engines;
+        inquest.finished = engines;
+        !were_all
     }
 }
 
@@ -120,5 +129,8 @@ mod tests {
         assert_eq!(counts, [2, 2]);
         let doubt = InDoubt { client: 1, stream: StreamId(1), token: 1 };
         assert_eq!((loss.finish_engines(2, 3, vec![doubt]), loss.finish_engines(1, 3, Vec::new())), (None, Some(vec![doubt])));
+        assert!(!loss.finish_without_all(3), "it was told already");
+        let silent = Loss::default();
+        assert!(silent.finish_without_all(2) && silent.finish_engines(1, 2, Vec::new()).is_none(), "the latecomer tells nothing");
     }
 }

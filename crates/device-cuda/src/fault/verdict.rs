@@ -114,6 +114,11 @@ impl Verdict {
         Verdict { suspects: Suspects::default(), rule: Rule::AnotherCard, error }
     }
 
+    /// The same where an engine was silent, whose clients' kernels are missing: nothing is certain.
+    pub(crate) fn of_some(self) -> Verdict {
+        Verdict { rule: Rule::CannotTell, ..self }
+    }
+
     /// True if all others are innocent: there is exactly one suspect, or the culprit is none of the
     /// clients that have kernels in flight.
     pub(crate) fn is_certain(&self) -> bool {
@@ -235,7 +240,7 @@ mod tests {
     fn stillness_decides_without_a_dump() {
         let verdict = decide_now(&[kernel(1, 16, 3), kernel(2, 32, 55), kernel(3, 48, 39)], None, false);
         assert_eq!((named(&verdict), verdict.rule, verdict.error), (vec![2], Rule::Stillness, None));
-        assert!(verdict.is_certain());
+        assert!(verdict.is_certain() && !verdict.of_some().is_certain(), "an engine may have had another one");
         let queued = FlyingKernel { may_run: false, ..kernel(3, 48, 99) };
         assert_eq!(named(&decide_now(&[kernel(2, 32, 55), queued], None, false)), [2], "what waits in its stream has not begun");
     }
