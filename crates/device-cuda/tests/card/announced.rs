@@ -5,6 +5,7 @@
 use super::{NESTED_ONLY, open, run_nested};
 use cumux_device::conformance::{Actor, Args, Loaded, Setup};
 use cumux_device::{Begun, Outcome, StreamId};
+use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
@@ -43,30 +44,45 @@ fn work_of_all_engines_waits_for_one_verdict() {
         client.launch(*stream, module, "until", 1, 1, Args::new().u64(*flag))
     };
     let launched: Vec<u64> = clients.iter().zip(&prepared).map(launch).collect();
-    // Whose streams have moved a moment before is innocent by that alone.
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_millis(100) {
-        std::thread::yield_now();
+    // What comes after a kernel in its engine's mailbox is complete: the kernel was begun.
+    for (client, (_, module, flag)) in clients.iter().zip(&prepared) {
+        client.done(client.launch(client.stream(), module, "fill", 1, 32, Args::new().u64(flag + 4).u32(1).u32(0)));
     }
-    announce();
-    let launch_later = |(client, (stream, module, flag)): (&ManuallyDrop<Actor<'_>>, &(StreamId, Loaded, u64))| {
-        client.launch(*stream, module, "fill", 1, 32, Args::new().u64(flag + 4).u32(1).u32(9))
-    };
-    let later: Vec<u64> = clients.iter().zip(&prepared).map(launch_later).collect();
     let culprit = 2;
-    for (number, (client, (.., flag))) in clients.iter().zip(&prepared).enumerate() {
-        if number != culprit {
-            client.write(*flag, &[1]);
+    let innocents = || clients.iter().zip(&launched).enumerate().filter(|(number, _)| *number != culprit).map(|(_, pair)| pair);
+    let later: Vec<u64> = std::thread::scope(|scope| {
+        // A request that all others leave, which waits for their kernels at every engine.
+        let leaving = scope.spawn(|| {
+            let begun = setup.device.leave(&BTreeSet::from([clients[culprit].id]), Duration::from_secs(60));
+            let all_told = innocents().all(|(client, token)| client.reports().iter().any(|(_, told, _)| told == token));
+            (begun, all_told)
+        });
+        // Whose streams have moved a moment before is innocent by that alone.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(100) {
+            std::thread::yield_now();
         }
-    }
-    for (number, (client, token)) in clients.iter().zip(&launched).enumerate() {
-        if number == culprit {
-            let text = client.fault(*token, cumux_wire::result::LAUNCH_FAILED);
-            assert!(text.contains("until") && text.contains("all other clients' work was completed"), "{text}");
-        } else {
-            client.done(*token);
+        announce();
+        let launch_later = |(client, (stream, module, flag)): (&ManuallyDrop<Actor<'_>>, &(StreamId, Loaded, u64))| {
+            client.launch(*stream, module, "fill", 1, 32, Args::new().u64(flag + 4).u32(1).u32(9))
+        };
+        let later = clients.iter().zip(&prepared).map(launch_later).collect();
+        for (number, (client, (.., flag))) in clients.iter().zip(&prepared).enumerate() {
+            if number != culprit {
+                client.write(*flag, &[1]);
+            }
         }
-    }
+        for (number, (client, token)) in clients.iter().zip(&launched).enumerate() {
+            if number == culprit {
+                let text = client.fault(*token, cumux_wire::result::LAUNCH_FAILED);
+                assert!(text.contains("until") && text.contains("all other clients' work was completed"), "{text}");
+            } else {
+                client.done(*token);
+            }
+        }
+        assert_eq!(leaving.join().expect("no panic"), (Begun::Only(Vec::new()), true), "nothing is forgotten, and nothing is done twice");
+        later
+    });
     let (why, begun) = setup.recorder.wait_for_loss();
     assert!(!why.is_empty() && begun == Begun::Only(Vec::new()), "{why} {begun:?}");
     assert_eq!((setup.recorder.losses().len(), setup.recorder.faulted().len()), (1, 1));
