@@ -39,16 +39,19 @@ fn work_of_all_engines_waits_for_one_verdict() {
     // Their numbers do not say which engine has them.
     let clients: Vec<_> = (1..=6).map(|id| ManuallyDrop::new(setup.client(2 * id))).collect();
     let prepared: Vec<_> = clients.iter().map(|client| (client.stream(), client.kernels(), client.allocate(8))).collect();
-    let launch = |(client, (stream, module, flag)): (&ManuallyDrop<Actor<'_>>, &(StreamId, Loaded, u64))| {
-        client.done(client.launch(*stream, module, "fill", 1, 32, Args::new().u64(*flag).u32(1).u32(0)));
+    let culprit = 2;
+    // With two engines, the first one has no other kernel than the culprit's.
+    let runs_on = |number: usize| number == culprit || number % 2 == 1;
+    let launch = |number: usize| {
+        let (client, (stream, module, flag)) = (&clients[number], &prepared[number]);
+        client.done(client.launch(*stream, module, "fill", 1, 32, Args::new().u64(*flag).u32(1).u32(u32::from(!runs_on(number)))));
         client.launch(*stream, module, "until", 1, 1, Args::new().u64(*flag))
     };
-    let launched: Vec<u64> = clients.iter().zip(&prepared).map(launch).collect();
+    let launched: Vec<u64> = (0..clients.len()).map(launch).collect();
     // What comes after a kernel in its engine's mailbox is complete: the kernel was begun.
     for (client, (_, module, flag)) in clients.iter().zip(&prepared) {
         client.done(client.launch(client.stream(), module, "fill", 1, 32, Args::new().u64(flag + 4).u32(1).u32(0)));
     }
-    let culprit = 2;
     let innocents = || clients.iter().zip(&launched).enumerate().filter(|(number, _)| *number != culprit).map(|(_, pair)| pair);
     let later: Vec<u64> = std::thread::scope(|scope| {
         // A request that all others leave, which waits for their kernels at every engine.
