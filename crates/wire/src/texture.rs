@@ -175,6 +175,12 @@ pub struct Description {
     pub sampling: Option<Sampling>,
 }
 
+/// The bytes of a description that are read, if it has so many levels.
+#[must_use]
+pub fn used_bytes(levels: usize) -> usize {
+    8 * (16 + 3 * levels.min(MOST_LEVELS))
+}
+
 impl Description {
     /// Bytes of a texel.
     #[must_use]

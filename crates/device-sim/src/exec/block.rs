@@ -8,6 +8,7 @@ use super::barrier::Barrier;
 use super::fault::LaneFault;
 use super::interface::{BlockCoordinates, Fault, FaultKind, GlobalMemory, Launch, Services, Status};
 use super::run::{StopReason, WarpContext};
+use super::texture::KnownTextures;
 use super::warp::{CLUSTER_BARRIER, Warp};
 use crate::program::LinkedProgram;
 use crate::program::code::Code;
@@ -46,6 +47,7 @@ pub struct Block {
     /// Warps of one block.
     warps_each: usize,
     cluster_barrier: Barrier,
+    textures: KnownTextures,
     /// The warp that runs next.
     next_warp: usize,
     /// Warps of all blocks with threads that have not exited.
@@ -68,6 +70,7 @@ impl Block {
             warps: Vec::new(),
             warps_each: 1,
             cluster_barrier: Barrier::default(),
+            textures: KnownTextures::default(),
             next_warp: 0,
             living: 0,
             executed: 0,
@@ -180,6 +183,7 @@ impl Block {
                 rank: rank as u32,
                 memory: &mut *memory,
                 services: &mut *services,
+                textures: &mut self.textures,
             };
             let stop = self.warps[at].run(&mut context, &mut left);
             self.shared[rank] = own;

@@ -26,6 +26,7 @@ pub(super) struct WarpContext<'a, M, S> {
     pub rank: u32,
     pub memory: &'a mut M,
     pub services: &'a mut S,
+    pub textures: &'a mut texture::KnownTextures,
 }
 
 /// Why a warp stopped without a fault.
@@ -311,7 +312,7 @@ impl Warp {
         context: &mut WarpContext<'_, M, S>,
         left: &mut u64,
     ) -> Result<BurstEnd, LocatedFault> {
-        let WarpContext { launch, coordinates, shared, peers, rank, memory, services } = context;
+        let WarpContext { launch, coordinates, shared, peers, rank, memory, services, textures } = context;
         let linked: &LinkedProgram = &launch.linked;
         let index = self.index;
         let program = linked.program();
@@ -490,7 +491,7 @@ impl Warp {
                         }
                     }
                     Op::Copy(op) => checked!(copy::perform(&registers, op, active, &mut near, *memory)),
-                    Op::Texture(op) => checked!(texture::perform(&mut registers, op, active, &mut near, *memory)),
+                    Op::Texture(op) => checked!(texture::perform(&mut registers, op, active, &mut near, *memory, textures)),
                     Op::BranchTable { index, table } => {
                         let targets = &program.tables[*table as usize];
                         let index = *registers.get32(*index);

@@ -57,36 +57,70 @@ impl<M: GlobalMemory> VectorCode for WarpSample<'_, '_, M> {
         // Linear memory has nothing around it.
         let modes = if whole && is_memory { [AddressMode::Border; 3] } else { sampling.address };
         let has_border = modes[..dimensions].contains(&AddressMode::Border);
-        let (mut first, mut weight) = ([[0.0; LANES]; 3], [[0.0; LANES]; 3]);
+        let Some(image) = Image::of(described) else { return false };
+        // For each dimension the texel at or below the coordinate and, for a filter, the next one.
+        let mut places = [[[0; LANES]; 2]; 3];
+        let mut inside = [[u32::MAX; 2]; 3];
+        let mut weight = [[0.0; LANES]; 3];
         for n in 0..dimensions {
             let from = &registers.get32(op.coordinates[n]).0;
-            (first[n], weight[n]) = if whole {
-                (per_lane(|lane| from[lane].cast_signed().into()), [0.0; LANES])
+            let first = if whole {
+                per_lane(|lane| from[lane].cast_signed().into())
             } else {
-                find_positions(from, described.size[n], sampling.normalized, linear)
+                find_positions(from, described.size[n], sampling.normalized, linear, &mut weight[n])
             };
+            for next in 0..if linear { 2 } else { 1u8 } {
+                let at = usize::from(next);
+                inside[n][at] = find_places(modes[n], sampling.normalized, &first, next.into(), described.size[n], &mut places[n][at]);
+            }
         }
         let layers = find_layers(registers, op, described);
         // Channels that are not there have the same value everywhere but in the border.
         let channels = if has_border { 4 } else { usize::from(described.channels) };
-        let mut sum = [[0.0; LANES], [0.0; LANES], [0.0; LANES], [if channels == 4 { 0.0 } else { 1.0 }; LANES]];
-        let mut outside = 0;
-        for corner in 0..if linear { 1u32 << dimensions } else { 1 } {
-            let (mut part, mut inside, mut places) = ([1.0; LANES], mask, [[0; LANES]; 3]);
-            for n in 0..dimensions {
-                let is_next = corner >> n & 1 != 0;
-                for lane in 0..LANES {
-                    part[lane] *= if is_next { weight[n][lane] } else { 1.0 - weight[n][lane] };
+        let real = is_real(described, sampling);
+        let mut texels = Texels([[0; LANES]; 4]);
+        if !linear {
+            let inside = mask & inside[0][0] & inside[1][0] & inside[2][0];
+            if !texels.read(memory, &image, [0, 1, 2].map(|n| &places[n][0]), &layers, inside) {
+                return false;
+            }
+            for (n, slot) in op.data.iter().enumerate() {
+                if n >= channels {
+                    let missing = if n == 3 { 1.0 } else { 0.0 };
+                    registers.set32(*slot, &PerLane([result_of(missing, real); LANES]), mask);
+                    continue;
                 }
-                let found = find_places(modes[n], sampling.normalized, &first[n], f64::from(u8::from(is_next)), described.size[n]);
-                places[n] = found.0;
-                inside &= found.1;
+                let value = texels.numbers(n, described, sampling);
+                let mut bits = if real { per_lane(|lane| (value[lane] as f32).to_bits()) } else { per_lane(|lane| value[lane] as i64 as u32) };
+                if has_border {
+                    let border = if whole && is_memory { 0 } else { result_of(sampling.border[n].into(), real) };
+                    for lane in 0..LANES {
+                        bits[lane] = if inside >> lane & 1 != 0 { bits[lane] } else { border };
+                    }
+                }
+                registers.set32(*slot, &PerLane(bits), mask);
+            }
+            return true;
+        }
+        let mut sum = [[0.0; LANES], [0.0; LANES], [0.0; LANES], [if channels == 4 { 0.0 } else { 1.0 }; LANES]];
+        for corner in 0..1usize << dimensions {
+            let next = [0, 1, 2].map(|n| corner >> n & 1);
+            let mut part = [1.0; LANES];
+            for n in 0..dimensions {
+                for lane in 0..LANES {
+                    part[lane] *= if next[n] != 0 { weight[n][lane] } else { 1.0 - weight[n][lane] };
+                }
             }
             let wanted = mask & lanes_where(&part, |part| part != 0.0);
-            outside |= wanted & !inside;
-            let Some(mut texels) = read_texels(memory, described, sampling, &places, &layers, wanted & inside) else { return false };
+            if wanted == 0 {
+                continue;
+            }
+            let inside = inside[0][next[0]] & inside[1][next[1]] & inside[2][next[2]];
+            if !texels.read(memory, &image, [0, 1, 2].map(|n| &places[n][next[n]]), &layers, wanted & inside) {
+                return false;
+            }
             for n in 0..channels {
-                let value = &mut texels[n];
+                let mut value = texels.numbers(n, described, sampling);
                 if has_border {
                     for lane in 0..LANES {
                         value[lane] = if inside >> lane & 1 != 0 { value[lane] } else { sampling.border[n].into() };
@@ -100,18 +134,17 @@ impl<M: GlobalMemory> VectorCode for WarpSample<'_, '_, M> {
                 }
             }
         }
-        let real = is_real(described, sampling);
         for (slot, sum) in op.data.iter().zip(&sum) {
-            let mut bits = if real { per_lane(|lane| (sum[lane] as f32).to_bits()) } else { per_lane(|lane| sum[lane] as i64 as u32) };
-            if whole && is_memory {
-                for lane in 0..LANES {
-                    bits[lane] = if outside >> lane & 1 != 0 { 0 } else { bits[lane] };
-                }
-            }
-            registers.set32(*slot, &PerLane(bits), mask);
+            registers.set32(*slot, &PerLane(per_lane(|lane| (sum[lane] as f32).to_bits())), mask);
         }
         true
     }
+}
+
+/// A number as a register has it.
+#[inline(always)]
+fn result_of(value: f64, real: bool) -> u32 {
+    if real { (value as f32).to_bits() } else { value as i64 as u32 }
 }
 
 /// A weight with eight bits behind the point.
@@ -150,55 +183,57 @@ fn lanes_where(values: &Reals, test: impl Fn(f64) -> bool) -> u32 {
     lanes
 }
 
-/// Coordinates in texels of a dimension: the texels at or below them, and the weights of the next
-/// ones.
+/// Coordinates in texels of a dimension: the texels at or below them and, for a linear filter, the
+/// weights of the next ones.
 #[inline(always)]
-fn find_positions(from: &[u32; LANES], size: u32, normalized: bool, linear: bool) -> (Reals, Reals) {
+fn find_positions(from: &[u32; LANES], size: u32, normalized: bool, linear: bool, weight: &mut Reals) -> Reals {
     let scale = if normalized { f64::from(size) } else { 1.0 };
-    let (mut first, mut weight) = ([0.0; LANES], [0.0; LANES]);
+    let half = if linear { 0.5 } else { 0.0 };
+    let mut first = [0.0; LANES];
     for lane in 0..LANES {
         let x = f64::from(f32::from_bits(from[lane])) * scale;
         // Not-a-number fails the comparisons.
         let x = if x >= -FARTHEST { x } else { -FARTHEST };
         let x = if x > FARTHEST { FARTHEST } else { x };
-        first[lane] = if linear { (x - 0.5).floor() } else { x.floor() };
-        weight[lane] = if linear { eighths(x - 0.5 - first[lane]) } else { 0.0 };
+        first[lane] = (x - half).floor();
+        if linear {
+            weight[lane] = eighths(x - half - first[lane]);
+        }
     }
-    (first, weight)
+    first
 }
 
 /// The texels that stand at places of a dimension, and the lanes for which there is one.
 #[inline(always)]
-fn find_places(mode: AddressMode, normalized: bool, first: &Reals, ahead: f64, size: u32) -> ([u32; LANES], u32) {
+fn find_places(mode: AddressMode, normalized: bool, first: &Reals, ahead: f64, size: u32, places: &mut [u32; LANES]) -> u32 {
     let size = f64::from(size);
-    let mut places = [0; LANES];
-    let mut inside = u32::MAX;
-    // The result is a whole number that an `i32` holds.
     match mode {
-        AddressMode::Border => {
-            inside = lanes_where(first, |at| at + ahead >= 0.0 && at + ahead < size);
-            for lane in 0..LANES {
-                places[lane] = (first[lane] + ahead).max(0.0).min(size - 1.0) as i32 as u32;
-            }
-        }
         AddressMode::Wrap if normalized => {
             for lane in 0..LANES {
-                places[lane] = remainder(first[lane] + ahead, size) as i32 as u32;
+                places[lane] = to_index(remainder(first[lane] + ahead, size));
             }
         }
         AddressMode::Mirror if normalized => {
             for lane in 0..LANES {
                 let at = remainder(first[lane] + ahead, 2.0 * size);
-                places[lane] = (if at < size { at } else { 2.0 * size - 1.0 - at }) as i32 as u32;
+                places[lane] = to_index(if at < size { at } else { 2.0 * size - 1.0 - at });
             }
         }
         _ => {
             for lane in 0..LANES {
-                places[lane] = (first[lane] + ahead).max(0.0).min(size - 1.0) as i32 as u32;
+                places[lane] = to_index((first[lane] + ahead).max(0.0).min(size - 1.0));
             }
         }
     }
-    (places, inside)
+    if mode == AddressMode::Border { lanes_where(first, |at| at + ahead >= 0.0 && at + ahead < size) } else { u32::MAX }
+}
+
+/// A whole number from 0 to 2^32 - 1 as an integer. The sum has it in its low bits: a cast that
+/// heeds all other numbers is done lane by lane.
+#[inline(always)]
+fn to_index(whole: f64) -> u32 {
+    const TWO_TO_52: f64 = 4_503_599_627_370_496.0;
+    (whole + TWO_TO_52).to_bits() as u32
 }
 
 /// What is left of a whole number when it is divided by `size`, from 0 on. Numbers here are below
@@ -221,51 +256,140 @@ fn find_layers(registers: &WarpRegisters<'_>, op: &TextureOp, described: &Descri
     per_lane(|lane| i64::from(asked[lane].cast_signed()).clamp(0, last) as u32)
 }
 
-/// The channels of the texels at places, as numbers, for the lanes of a mask. `None` if they cannot
-/// be read at once.
-#[inline(always)]
-fn read_texels<M: GlobalMemory>(
-    memory: &mut M,
-    described: &Description,
-    sampling: &Sampling,
-    places: &[[u32; LANES]; 3],
-    layers: &[u32; LANES],
-    mask: u32,
-) -> Option<[Reals; 4]> {
-    let mut out = [[0.0; LANES], [0.0; LANES], [0.0; LANES], [1.0; LANES]];
-    if mask == 0 {
-        return Some(out);
+/// Where the texels of an image lie. Its texels are at most [`u32::MAX`] bytes apart.
+struct Image {
+    address: u64,
+    pitch: u32,
+    slice: u32,
+    texel: u32,
+    channels: usize,
+    /// Bits of a channel.
+    width: u32,
+}
+
+impl Image {
+    /// The first level of an object; `None` if it is larger, or would wrap around the addresses.
+    #[inline(always)]
+    fn of(described: &Description) -> Option<Image> {
+        let level = described.levels[0];
+        let texel = described.texel();
+        let most = |places: u32, step: u64| u64::from(places - 1).checked_mul(step);
+        let slices = described.size[2].checked_add(described.layers - 1)?;
+        let far = most(slices, level.slice)?.checked_add(most(described.size[1], level.pitch)?)?.checked_add(most(described.size[0], texel)?)?;
+        if far > u64::from(u32::MAX) || level.address.checked_add(far).is_none() {
+            return None;
+        }
+        // Where there is one row or one slice, the step to the next does not matter.
+        let step = |bytes: u64, places: u32| if places == 1 { 0 } else { bytes as u32 };
+        Some(Image {
+            address: level.address,
+            pitch: step(level.pitch, described.size[1]),
+            slice: step(level.slice, slices),
+            texel: texel as u32,
+            channels: described.channels.into(),
+            width: 8 * u32::from(described.channel.bytes()),
+        })
     }
-    let level = described.levels[0];
-    let texel = described.texel();
-    let mut at = PerLane64::splat(0);
-    for lane in 0..LANES {
-        let slices = u64::from(places[2][lane]) + u64::from(layers[lane]);
-        let row = level.address.wrapping_add(slices.wrapping_mul(level.slice)).wrapping_add(u64::from(places[1][lane]).wrapping_mul(level.pitch));
-        at.0[lane] = row.wrapping_add(u64::from(places[0][lane]).wrapping_mul(texel));
-    }
-    let shape = AddressShape { pattern: Pattern::Scattered, ..AddressShape::of_addresses(&at, mask, texel) };
-    let found = CoalescedAccess::in_global(memory, &at, mask, &shape, texel, Access::Load)?;
-    let width = 8 * u32::from(described.channel.bytes());
-    let cut = u32::MAX >> (32 - width);
-    macro_rules! channels {
-        ($word:ty, $all:ty) => {{
-            let mut words: [$all; LANES] = [0; LANES];
-            found.gather(0, &mut words, |word: $word| <$all>::from(word));
-            for n in 0..usize::from(described.channels) {
-                out[n] = numbers_of(described.channel, sampling, &per_lane(|lane| (words[lane] >> (width * n as u32)) as u32 & cut));
+}
+
+/// Stands for addresses that their shape describes.
+static UNREAD_ADDRESSES: PerLane64 = PerLane([0; LANES]);
+
+/// The bits of the channels of a texel of each lane.
+struct Texels([[u32; LANES]; 4]);
+
+impl Texels {
+    /// Reads the texels at places of an image, for the lanes of a mask. Returns false if they
+    /// cannot be read at once.
+    #[inline(always)]
+    fn read<M: GlobalMemory>(&mut self, memory: &mut M, image: &Image, places: [&[u32; LANES]; 3], layers: &[u32; LANES], mask: u32) -> bool {
+        if mask == 0 {
+            return true;
+        }
+        // No sum is larger than the distance of the last texel.
+        let mut offsets = PerLane([0; LANES]);
+        for lane in 0..LANES {
+            let slices = places[2][lane].wrapping_add(layers[lane]).wrapping_mul(image.slice);
+            let row = slices.wrapping_add(places[1][lane].wrapping_mul(image.pitch));
+            offsets.0[lane] = row.wrapping_add(places[0][lane].wrapping_mul(image.texel));
+        }
+        let bytes = u64::from(image.texel);
+        let plain = AddressShape::of_short_addresses(&offsets, mask, bytes);
+        let shape = AddressShape { low: plain.low + image.address, high: plain.high + image.address, any: plain.any | image.address, ..plain };
+        let mut own = PerLane([0; LANES]);
+        let at = if shape.pattern == Pattern::Scattered {
+            for lane in 0..LANES {
+                own.0[lane] = image.address.wrapping_add(offsets.0[lane].into());
             }
-        }};
+            &own
+        } else {
+            &UNREAD_ADDRESSES
+        };
+        let Some(found) = CoalescedAccess::in_global(memory, at, mask, &shape, bytes, Access::Load) else { return false };
+        let width = image.width;
+        let cut = u32::MAX >> (32 - width);
+        macro_rules! split {
+            ($words:expr) => {
+                for n in 0..image.channels {
+                    for lane in 0..LANES {
+                        self.0[n][lane] = ($words[lane] >> (width * n as u32)) as u32 & cut;
+                    }
+                }
+            };
+        }
+        match image.texel {
+            1 => {
+                let mut words = [0; LANES];
+                found.gather(0, &mut words, |word: u8| u32::from(word));
+                split!(words);
+            }
+            2 => {
+                let mut words = [0; LANES];
+                found.gather(0, &mut words, |word: u16| u32::from(word));
+                split!(words);
+            }
+            4 => {
+                let mut words = [0; LANES];
+                if found.pattern == Pattern::Contiguous {
+                    found.read_row_into(&mut words);
+                } else {
+                    found.gather(0, &mut words, |word: u32| word);
+                }
+                if image.channels == 1 {
+                    self.0[0] = words;
+                } else {
+                    split!(words);
+                }
+            }
+            8 => {
+                let mut words = [0u64; LANES];
+                found.gather(0, &mut words, |word: u64| word);
+                split!(words);
+            }
+            16 if found.pattern == Pattern::Contiguous => {
+                let row = found.read_row::<u32, 4>();
+                for n in 0..4 {
+                    for lane in 0..LANES {
+                        self.0[n][lane] = row[lane][n];
+                    }
+                }
+            }
+            16 => {
+                let mut words = [0u128; LANES];
+                found.gather(0, &mut words, |word: u128| word);
+                split!(words);
+            }
+            _ => return false,
+        }
+        true
     }
-    match texel {
-        1 => channels!(u8, u32),
-        2 => channels!(u16, u32),
-        4 => channels!(u32, u32),
-        8 => channels!(u64, u64),
-        16 => channels!(u128, u128),
-        _ => return None,
+
+    /// A channel of the texels as numbers: that of an image without it has no colour, and is
+    /// opaque.
+    #[inline(always)]
+    fn numbers(&self, n: usize, described: &Description, sampling: &Sampling) -> Reals {
+        if n < usize::from(described.channels) { numbers_of(described.channel, sampling, &self.0[n]) } else { [if n == 3 { 1.0 } else { 0.0 }; LANES] }
     }
-    Some(out)
 }
 
 /// A channel's bits as numbers. Whole numbers of 32 bits are exact.

@@ -11,10 +11,10 @@ use super::raw::DeviceBytes;
 use super::texels::{FARTHEST, WarpSample, eighths, is_real};
 use super::{atomic, single};
 use crate::program::code::{Geometry, LevelOf, Order, Outside, Space, TextureKind, TextureOp, TextureQuery};
-use crate::simd::lanes::{LANES, NO_SLOT, RegisterSlot, WarpRegisters};
+use crate::simd::lanes::{LANES, NO_SLOT, PerLane64, RegisterSlot, WarpRegisters};
 use crate::simd::ops::half::{H, Small};
-use crate::simd::processor::run_fastest;
-use cumux_wire::texture::{AddressMode, Channel, DESCRIPTION_BYTES, Description, Sampling, Shape};
+use crate::simd::processor::{VectorCode, run_fastest};
+use cumux_wire::texture::{AddressMode, Channel, DESCRIPTION_BYTES, Description, Sampling, Shape, used_bytes};
 
 /// Performs the instruction for each lane of `mask`, lowest lane first.
 pub(super) fn perform<M: GlobalMemory>(
@@ -23,9 +23,10 @@ pub(super) fn perform<M: GlobalMemory>(
     mask: u32,
     near: &mut NearMemory<'_>,
     memory: &mut M,
+    known: &mut KnownTextures,
 ) -> LaneResult<()> {
     if let TextureKind::Sample { whole, .. } = op.kind
-        && sample_at_once(registers, op, whole, mask, near, memory)?
+        && sample_at_once(registers, op, whole, mask, near, memory, known)?
     {
         return Ok(());
     }
@@ -99,16 +100,97 @@ fn sample_at_once<M: GlobalMemory>(
     mask: u32,
     near: &mut NearMemory<'_>,
     memory: &mut M,
+    known: &mut KnownTextures,
 ) -> LaneResult<bool> {
     let lane = mask.trailing_zeros() as usize & 31;
-    let handles = &registers.get64(op.object).0;
-    let handle = handles[lane];
-    if handles.iter().enumerate().any(|(lane, other)| mask >> lane & 1 != 0 && *other != handle) {
+    let handles = registers.get64(op.object);
+    let handle = handles.0[lane];
+    if run_fastest(HasOthers { handles, mask, handle }) {
         return Ok(false);
     }
-    let described = &read_description(memory, handle, lane)?;
+    let described = known.look_up(memory, handle, lane)?;
     let sampling = &LaneAccess { handle, described, near, memory, lane }.sampling(op.geometry)?;
     Ok(run_fastest(WarpSample { registers, op, whole, mask, described, sampling, memory }))
+}
+
+/// Whether a lane of a mask has another handle than `handle`.
+struct HasOthers<'a> {
+    handles: &'a PerLane64,
+    mask: u32,
+    handle: u64,
+}
+
+impl VectorCode for HasOthers<'_> {
+    type Out = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let mut others = 0;
+        for lane in 0..LANES {
+            others |= (self.handles.0[lane] ^ self.handle) & 0u64.wrapping_sub((self.mask >> lane & 1).into());
+        }
+        others != 0
+    }
+}
+
+/// Textures that are remembered.
+const MOST_KNOWN: usize = 4;
+
+/// Descriptions that were read lately, so that they need not be decoded again. Each use compares
+/// them with what is in memory.
+#[derive(Debug, Default)]
+pub(super) struct KnownTextures {
+    known: Vec<KnownTexture>,
+    /// The next to be replaced.
+    next: usize,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct KnownTexture {
+    handle: u64,
+    bytes: [u8; DESCRIPTION_BYTES],
+    described: Description,
+}
+
+impl KnownTextures {
+    /// The description that a handle names.
+    fn look_up<M: GlobalMemory>(&mut self, memory: &mut M, handle: u64, lane: usize) -> LaneResult<&Description> {
+        let range = find_description(memory, handle, lane)?;
+        let found = self.known.iter().position(|known| known.handle == handle && is_in_memory(&known.bytes, known.described.levels.len(), &range));
+        let at = match found {
+            Some(at) => at,
+            None => {
+                let (bytes, described) = decode_description(&range, handle, lane)?;
+                // What the handle named before is of no use any more.
+                let at = self.known.iter().position(|known| known.handle == handle).unwrap_or_else(|| {
+                    self.next = (self.next + 1) % MOST_KNOWN;
+                    self.next
+                });
+                let known = KnownTexture { handle, bytes, described };
+                match self.known.get_mut(at) {
+                    Some(old) => {
+                        *old = known;
+                        at
+                    }
+                    None => {
+                        self.known.push(known);
+                        self.known.len() - 1
+                    }
+                }
+            }
+        };
+        Ok(&self.known[at].described)
+    }
+}
+
+/// Whether the bytes of a description with so many levels are those in memory.
+fn is_in_memory(bytes: &[u8; DESCRIPTION_BYTES], levels: usize, range: &DeviceBytes) -> bool {
+    let mut differ = 0;
+    for (n, word) in bytes[..used_bytes(levels)].chunks_exact(8).enumerate() {
+        differ |= range.load64(8 * n as u64, Order::Weak) ^ u64::from_le_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+    }
+    differ == 0
 }
 
 fn read(registers: &WarpRegisters<'_>, slot: RegisterSlot, bytes: u8, lane: usize) -> u64 {
@@ -125,16 +207,30 @@ fn write(registers: &mut WarpRegisters<'_>, slot: RegisterSlot, bytes: u8, lane:
 
 /// Reads the description that a handle names.
 fn read_description<M: GlobalMemory>(memory: &mut M, handle: u64, lane: usize) -> LaneResult<Description> {
-    let wrong = LaneFault::access(FaultKind::BadTexture, lane, handle, 0);
+    let range = find_description(memory, handle, lane)?;
+    decode_description(&range, handle, lane).map(|(_, described)| described)
+}
+
+fn bad_texture(handle: u64, lane: usize) -> LaneFault {
+    LaneFault::access(FaultKind::BadTexture, lane, handle, 0)
+}
+
+/// Where the description lies that a handle names.
+fn find_description<M: GlobalMemory>(memory: &mut M, handle: u64, lane: usize) -> LaneResult<DeviceBytes> {
     if handle & 7 != 0 {
-        return Err(wrong);
+        return Err(bad_texture(handle, lane));
     }
-    let range = DeviceBytes::find(memory, handle, DESCRIPTION_BYTES as u64, Access::Load).map_err(|_| wrong)?;
+    DeviceBytes::find(memory, handle, DESCRIPTION_BYTES as u64, Access::Load).map_err(|_| bad_texture(handle, lane))
+}
+
+/// Reads a description, and gives its bytes, too.
+fn decode_description(range: &DeviceBytes, handle: u64, lane: usize) -> LaneResult<([u8; DESCRIPTION_BYTES], Description)> {
     let mut bytes = [0; DESCRIPTION_BYTES];
     for (n, into) in bytes.chunks_exact_mut(8).enumerate() {
         into.copy_from_slice(&range.load64(8 * n as u64, Order::Weak).to_le_bytes());
     }
-    Description::decode(&bytes).ok_or(wrong)
+    let described = Description::decode(&bytes).ok_or_else(|| bad_texture(handle, lane))?;
+    Ok((bytes, described))
 }
 
 /// `txq` and `suq`.

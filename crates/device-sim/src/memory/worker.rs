@@ -26,8 +26,8 @@ pub(crate) enum Bounds {
     Granule,
 }
 
-/// Ranges that a worker remembers, the last one used first.
-const CACHED_RANGES: usize = 4;
+/// Ranges that a worker remembers; a power of two. Kernels with more arrays than that are rare.
+const CACHED_RANGES: usize = 8;
 
 /// Which addresses a slice touched, to tell a block that waits for others from one that works.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,6 +69,10 @@ pub(crate) struct WorkerMemory {
     /// [`ClientMemory::version`] for which the cached ranges are valid.
     version: u64,
     cache: [AllowedRange; CACHED_RANGES],
+    /// Which of them was used last.
+    last_used: usize,
+    /// Which of them makes room for the next new one.
+    oldest: usize,
     bounds: Bounds,
     /// Kept for blocks that may wait for others.
     trace: Option<AccessTrace>,
@@ -102,7 +106,7 @@ impl WorkerMemory {
     /// The range that allows an access.
     #[inline(always)]
     fn find(&mut self, address: u64, bytes: u64, access: Access) -> Result<AllowedRange, MemoryFault> {
-        let first = self.cache[0];
+        let first = self.cache[self.last_used % CACHED_RANGES];
         if first.covers(address, bytes) && (first.writable || access == Access::Load) {
             return Ok(first);
         }
@@ -112,15 +116,17 @@ impl WorkerMemory {
     /// [`WorkerMemory::find`] where the range used last is of no use.
     #[inline(never)]
     fn find_further(&mut self, address: u64, bytes: u64, access: Access) -> Result<AllowedRange, MemoryFault> {
-        let cached = self.cache.iter().position(|range| range.covers(address, bytes) && (range.writable || access == Access::Load));
-        if let Some(at) = cached {
-            self.cache[..=at].rotate_right(1);
-            return Ok(self.cache[0]);
+        for (at, range) in self.cache.iter().enumerate() {
+            if range.covers(address, bytes) && (range.writable || access == Access::Load) {
+                self.last_used = at;
+                return Ok(*range);
+            }
         }
         let client = self.client.as_ref().ok_or(MemoryFault::OutOfBounds)?;
         let range = client.table.read().look_up(address, bytes, access)?;
-        self.cache.rotate_right(1);
-        self.cache[0] = range;
+        self.last_used = self.oldest;
+        self.cache[self.oldest] = range;
+        self.oldest = (self.oldest + 1) % CACHED_RANGES;
         Ok(range)
     }
 

@@ -109,14 +109,15 @@ fn a_warp_at_once_has_the_samples_of_its_lanes() {
             slot.0 = std::array::from_fn(|_| coordinate(state, whole, sampling.normalized));
         }
         r32[3].0 = std::array::from_fn(|_| (below(state, 8) as u32).wrapping_sub(2));
+        let mut known = KnownTextures::default();
         let mut run = |at_once: Option<&mut u32>| {
             let (mut r32, mut r64) = (r32, [PerLane64::splat(START)]);
             let mut registers = WarpRegisters { r32: &mut r32, r64: &mut r64, p: &mut [], c32: &[], c64: &[] };
             let mut near = NearMemory { shared: &mut [], peers: &mut [], rank: 0, local: &mut [], local_bytes: 0, frame: 0, parameters: &[] };
             let result = match at_once {
                 Some(count) => {
-                    *count += u32::from(sample_at_once(&mut registers, &op, whole, mask, &mut near, &mut memory).is_ok_and(|done| done));
-                    perform(&mut registers, &op, mask, &mut near, &mut memory)
+                    *count += u32::from(sample_at_once(&mut registers, &op, whole, mask, &mut near, &mut memory, &mut known).is_ok_and(|done| done));
+                    perform(&mut registers, &op, mask, &mut near, &mut memory, &mut known)
                 }
                 None => perform_by_lane(&mut registers, &op, mask, &mut near, &mut memory),
             };

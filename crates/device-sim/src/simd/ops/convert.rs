@@ -16,8 +16,8 @@ pub trait Whole: RegisterType {
     fn cut(x: i64) -> Self;
     fn extended(self) -> i64;
     fn exact(self) -> i128;
-    /// Rounds towards zero and saturates; NaN gives 0.
-    fn from_f64(x: f64) -> Self;
+    /// Saturates a whole number; NaN gives 0.
+    fn from_whole(x: f64) -> Self;
     fn nearest_f64(self) -> f64;
 }
 
@@ -32,7 +32,18 @@ macro_rules! whole {
             #[inline(always)]
             fn exact(self) -> i128 { self as i128 }
             #[inline(always)]
-            fn from_f64(x: f64) -> Self { x as $ty }
+            fn from_whole(x: f64) -> Self {
+                if <$ty>::BITS == 64 {
+                    return x as $ty;
+                }
+                // A cast that heeds all numbers is done lane by lane. The sum of a whole number of
+                // 33 bits and this one has it in its low bits, as two's complement.
+                const MIDDLE: f64 = 6_755_399_441_055_744.0;
+                let x = if x.is_nan() { 0.0 } else { x };
+                let x = if x < <$ty>::MIN as f64 { <$ty>::MIN as f64 } else { x };
+                let x = if x > <$ty>::MAX as f64 { <$ty>::MAX as f64 } else { x };
+                (x + MIDDLE).to_bits() as $ty
+            }
             #[inline(always)]
             fn nearest_f64(self) -> f64 { self as f64 }
         }
@@ -107,7 +118,7 @@ impl<S: Real, D: Whole, const MODE: u8> Op1 for ToInt<S, D, MODE> {
         if (S::DOUBLE || D::BITS == 64) && x.is_nan() {
             return D::cut(1i64.wrapping_shl(D::BITS - 1));
         }
-        D::from_f64(integral::<MODE>(x))
+        D::from_whole(integral::<MODE>(x))
     }
 }
 
