@@ -105,7 +105,7 @@ fn shape_of_addresses(at: &PerLane64, mask: u32, bytes: u64) -> AddressShape {
 fn shape_suffices(shape: &AddressShape, space: Space, row: bool) -> bool {
     match space {
         _ if shape.pattern == Pattern::Broadcast => true,
-        _ if shape.pattern == Pattern::Scattered => false,
+        _ if shape.pattern.needs_addresses() => false,
         Space::Global | Space::Generic => row,
         Space::Shared | Space::Param => true,
         Space::Local | Space::Frame => false,

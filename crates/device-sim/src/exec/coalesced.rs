@@ -11,7 +11,8 @@
 //! Its constructors establish it, and every `SAFETY` comment below relies on it:
 //! - For each lane of `mask`, the `bytes` bytes at the lane's address are valid for reads until the
 //!   current slice ends, and for writes too if `writable`.
-//! - For [`Pattern::Contiguous`] this holds for all 32 lanes.
+//! - For [`Pattern::Contiguous`] this holds for all 32 lanes. For [`Pattern::RowsOfEight`] and
+//!   [`Pattern::SameOfEight`] the mask has all lanes, and `at` has their addresses as the pattern says.
 //! - Global memory is aligned to `bytes`; slices (`OWN`) may be unaligned.
 //! - Nothing in the process holds a reference to global memory; a slice is borrowed meanwhile.
 //!
@@ -38,9 +39,25 @@ pub(super) enum Pattern {
     Contiguous,
     /// A row of which only the bytes of the mask's lanes may be touched.
     ContiguousMasked,
+    /// Each eight neighbouring lanes are a row, as in blocks that are 8 or 16 threads wide. All 32
+    /// lanes take part.
+    RowsOfEight,
+    /// Each eight neighbouring lanes have the same address. All 32 lanes take part.
+    SameOfEight,
     /// Anything else.
     Scattered,
 }
+
+impl Pattern {
+    /// Whether the addresses of single lanes are needed to find their bytes.
+    #[inline(always)]
+    pub fn needs_addresses(self) -> bool {
+        matches!(self, Pattern::RowsOfEight | Pattern::SameOfEight | Pattern::Scattered)
+    }
+}
+
+/// Lanes of a group in [`Pattern::RowsOfEight`] and [`Pattern::SameOfEight`].
+const GROUP: usize = 8;
 
 /// What the addresses of an access have in common.
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +117,8 @@ macro_rules! shape_of {
         pub fn $name(at: &PerLane<$ty>, mask: u32, step: u64) -> AddressShape {
             let (first, last) = ((mask.trailing_zeros() & 31) as usize, (31 - mask.leading_zeros()) as usize & 31);
             let (start, end) = (at.0[first], at.0[last]);
-            let power = (step.trailing_zeros() as usize + 1).min($ramps.len() - 1);
+            let power_of_row = (step.trailing_zeros() as usize + 1).min($ramps.len() - 1);
+            let power = power_of_row;
             let mut on = [<$ty>::MAX; LANES];
             if mask != u32::MAX {
                 for lane in 0..LANES {
@@ -120,6 +138,36 @@ macro_rules! shape_of {
                 if fold_lanes(bent, |a, b| a | b) == 0 {
                     let pattern = if power == 0 { Pattern::Broadcast } else { Pattern::Contiguous };
                     return AddressShape { low: start.into(), high: end.into(), any: start.into(), pattern };
+                }
+            }
+            if mask == u32::MAX {
+                // The same question for groups of eight lanes; the first group tells which pattern
+                // it can be.
+                let apart = at.0[GROUP - 1].wrapping_sub(start);
+                let power = if apart == 0 { Some(0) } else if apart == $ramps[power_of_row][GROUP - 1] { Some(power_of_row) } else { None };
+                if let Some(power) = power {
+                    let ramp = &$ramps[power];
+                    let (mut bent, mut any) = ([0; GROUP], 0);
+                    let (mut low, mut high) = (start, start);
+                    let mut wraps = false;
+                    for from in (0..LANES).step_by(GROUP) {
+                        let (first, last) = (at.0[from], at.0[from + GROUP - 1]);
+                        for lane in 0..GROUP {
+                            bent[lane] |= at.0[from + lane].wrapping_sub(first) ^ ramp[lane];
+                        }
+                        wraps |= last < first;
+                        any |= first;
+                        low = low.min(first);
+                        high = high.max(last);
+                    }
+                    let mut all = 0;
+                    for lane in 0..GROUP {
+                        all |= bent[lane];
+                    }
+                    if all == 0 && !wraps {
+                        let pattern = if power == 0 { Pattern::SameOfEight } else { Pattern::RowsOfEight };
+                        return AddressShape { low: low.into(), high: high.into(), any: any.into(), pattern };
+                    }
                 }
             }
             let mut set = at.0;
@@ -286,7 +334,12 @@ impl<'a> CoalescedAccess<'a, false> {
             match pattern {
                 Pattern::Contiguous => memory.before_store(low, found, LANES as u32 * bytes as u32),
                 Pattern::Broadcast => memory.before_store(low, found, bytes as u32),
-                Pattern::ContiguousMasked | Pattern::Scattered => memory.before_stores(&at.0, mask, to, bytes as u32),
+                Pattern::RowsOfEight => {
+                    for from in (0..LANES).step_by(GROUP) {
+                        memory.before_store(at.0[from], to.wrapping_add(at.0[from] as usize), GROUP as u32 * bytes as u32);
+                    }
+                }
+                Pattern::ContiguousMasked | Pattern::SameOfEight | Pattern::Scattered => memory.before_stores(&at.0, mask, to, bytes as u32),
             }
         }
         Some(CoalescedAccess { mask, bytes, start: found.wrapping_sub(ahead as usize), pattern, writable: access != Access::Load, at, to, memory: PhantomData })
@@ -384,16 +437,50 @@ impl<const OWN: bool> CoalescedAccess<'_, OWN> {
         let at = match self.pattern {
             Pattern::Broadcast => self.start,
             Pattern::Contiguous | Pattern::ContiguousMasked => self.start.wrapping_add(lane * self.bytes as usize),
-            Pattern::Scattered => self.to.wrapping_add(self.at.0[lane] as usize),
+            Pattern::RowsOfEight | Pattern::SameOfEight | Pattern::Scattered => self.to.wrapping_add(self.at.0[lane] as usize),
         };
         at.wrapping_add(offset)
+    }
+
+    /// Whether the lanes are rows of eight of this type. Not for larger types, which may stand for
+    /// vectors: those must be read and written whole.
+    #[inline(always)]
+    fn is_row_of_words<W>(&self) -> bool {
+        self.pattern == Pattern::RowsOfEight && size_of::<W>() as u64 == self.bytes && size_of::<W>() <= 4
     }
 
     /// Reads the value `offset` bytes behind each lane's address. Not inlined: it has many
     /// instances, and the call costs little beside the loop.
     #[inline(never)]
-    pub fn gather<W: Word, T>(&self, offset: usize, into: &mut [T; LANES], widen: impl Fn(W) -> T) {
-        if self.pattern == Pattern::Scattered {
+    pub fn gather<W: Word + Default, T: Copy>(&self, offset: usize, into: &mut [T; LANES], widen: impl Fn(W) -> T) {
+        if self.is_row_of_words::<W>() {
+            assert!(offset == 0);
+            for from in (0..LANES).step_by(GROUP) {
+                let mut row = [W::default(); GROUP];
+                // SAFETY: by the invariant the bytes of all 32 lanes are valid for reads; those of
+                // eight lanes follow each other, and `row` is as large as they are. It is not
+                // memory of programs, so it does not overlap with them.
+                unsafe { row.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(self.to.wrapping_add(self.at.0[from] as usize), size_of_val(&row)) };
+                for lane in 0..GROUP {
+                    into[from + lane] = widen(row[lane]);
+                }
+            }
+            return;
+        }
+        if self.pattern == Pattern::SameOfEight {
+            let to = self.to.wrapping_add(offset);
+            assert!((offset + size_of::<W>()) as u64 <= self.bytes);
+            for from in (0..LANES).step_by(GROUP) {
+                // SAFETY: by the invariant the bytes of the lane are valid for reads and aligned;
+                // the value lies inside them, as checked.
+                let value = widen(unsafe { W::read::<OWN>(to.wrapping_add(self.at.0[from] as usize)) });
+                for lane in 0..GROUP {
+                    into[from + lane] = value;
+                }
+            }
+            return;
+        }
+        if self.pattern.needs_addresses() {
             // Without `pointer`, so that the loop of the usual case has no branches.
             let to = self.to.wrapping_add(offset);
             assert!((offset + size_of::<W>()) as u64 <= self.bytes);
@@ -408,9 +495,23 @@ impl<const OWN: bool> CoalescedAccess<'_, OWN> {
 
     /// Writes each lane's value `offset` bytes behind its address.
     #[inline(never)]
-    pub fn scatter<W: Word, T: Copy>(&self, offset: usize, from: &[T; LANES], cut: impl Fn(T) -> W) {
+    pub fn scatter<W: Word + Default, T: Copy>(&self, offset: usize, from: &[T; LANES], cut: impl Fn(T) -> W) {
         assert!(self.writable);
-        if self.pattern == Pattern::Scattered {
+        if self.is_row_of_words::<W>() {
+            assert!(offset == 0);
+            for at in (0..LANES).step_by(GROUP) {
+                let mut row = [W::default(); GROUP];
+                for lane in 0..GROUP {
+                    row[lane] = cut(from[at + lane]);
+                }
+                // SAFETY: by the invariant the bytes of all 32 lanes are valid for writes; those of
+                // eight lanes follow each other, and `row` is as large as they are. It is not
+                // memory of programs, so it does not overlap with them.
+                unsafe { self.to.wrapping_add(self.at.0[at] as usize).copy_from_nonoverlapping(row.as_ptr().cast::<u8>(), size_of_val(&row)) };
+            }
+            return;
+        }
+        if self.pattern.needs_addresses() {
             let to = self.to.wrapping_add(offset);
             assert!((offset + size_of::<W>()) as u64 <= self.bytes);
             // SAFETY: by the invariant the bytes of the mask's lanes are valid for writes and
@@ -525,6 +626,54 @@ mod tests {
                 assert_eq!((one.low, one.high, one.any, one.pattern), (0x1230, 0x1230, 0x1230, Pattern::Broadcast));
             }
         }
+    }
+
+    #[test]
+    fn rows_of_eight_lanes_are_recognised() {
+        for step in [1, 2, 4, 8, 16, 32] {
+            let starts = [0x4000, 0x1000, 0x1000 + 8 * step, 0x9000];
+            let rows = lanes(|lane| starts[lane as usize / 8] + step * (lane % 8));
+            let found = both_shapes(rows, u32::MAX, step);
+            assert_eq!((found.low, found.high, found.pattern), (0x1000, 0x9000 + 7 * step, Pattern::RowsOfEight), "{step}");
+            assert_eq!(found.any & (step - 1), 0, "it is aligned");
+            let same = both_shapes(lanes(|lane| starts[lane as usize / 8]), u32::MAX, step);
+            assert_eq!((same.low, same.high, same.pattern), (0x1000, 0x9000, Pattern::SameOfEight), "{step}");
+            // One lane is elsewhere, or does not take part.
+            let bent = lanes(|lane| rows[lane as usize] + if lane == 21 { step } else { 0 });
+            assert_eq!((both_shapes(bent, u32::MAX, step).pattern, both_shapes(rows, !1, step).pattern), (Pattern::Scattered, Pattern::Scattered));
+        }
+        let misaligned = both_shapes(lanes(|lane| 0x1000 + 0x100 * (lane / 8) + 4 * (lane % 8) + lane / 24), u32::MAX, 4);
+        assert_eq!((misaligned.pattern, misaligned.any & 3), (Pattern::RowsOfEight, 1));
+        // A row that wraps around is none.
+        let wraps = lanes(|lane| if lane < 8 { 4 * lane } else { 0xffff_ffff_ffff_fff0_u64.wrapping_add(4 * (lane % 8)) });
+        assert_eq!(AddressShape::of_addresses(&PerLane(wraps), u32::MAX, 4).pattern, Pattern::Scattered);
+    }
+
+    #[test]
+    fn rows_of_eight_lanes_have_the_bytes_of_their_lanes() {
+        let mut bytes: Vec<u8> = (0..=255).cycle().take(1024).collect();
+        let starts = [512, 40, 36, 96];
+        for same in [false, true] {
+            let at = PerLane(lanes(|lane| starts[lane as usize / 8] + if same { 0 } else { 4 * (lane % 8) }));
+            let shape = AddressShape::of_addresses(&at, u32::MAX, 4);
+            let word = |bytes: &[u8], at: u64| u32::from_le_bytes(bytes[at as usize..at as usize + 4].try_into().unwrap());
+            let mut got = [0; LANES];
+            CoalescedAccess::in_slice(&bytes, &at, u32::MAX, &shape, 4).unwrap().gather(0, &mut got, |word: u32| word);
+            assert_eq!(got, at.0.map(|at| word(&bytes, at)), "{:?}", shape.pattern);
+            // The second row lies above the third by a word: of two lanes with one place, the later
+            // one wins.
+            let mut expected = bytes.clone();
+            let values: [u32; LANES] = std::array::from_fn(|lane| 0x0101_0101 * lane as u32);
+            for (at, value) in at.0.iter().zip(values) {
+                expected[*at as usize..*at as usize + 4].copy_from_slice(&value.to_le_bytes());
+            }
+            CoalescedAccess::in_slice_mut(&mut bytes, &at, u32::MAX, &shape, 4).unwrap().scatter(0, &values, |word| word);
+            assert_eq!(bytes, expected, "{:?}", shape.pattern);
+        }
+        let at = PerLane(lanes(|lane| 1024 - 32 - 32 * (lane / 8) + 4 * (lane % 8) + 4));
+        let shape = AddressShape::of_addresses(&at, u32::MAX, 4);
+        assert_eq!(shape.pattern, Pattern::RowsOfEight);
+        assert!(CoalescedAccess::in_slice(&bytes, &at, u32::MAX, &shape, 4).is_none(), "its last word lies behind the end");
     }
 
     #[test]

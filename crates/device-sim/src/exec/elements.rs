@@ -80,6 +80,19 @@ pub(super) fn load_registers<const OWN: bool>(registers: &mut WarpRegisters<'_>,
         }
         (4, false, Pattern::Broadcast) if count == 1 => registers.set32(op.data[0], &PerLane32::splat(coalesced.read_broadcast(0)), mask),
         (8, true, Pattern::Broadcast) if count == 1 => registers.set64(op.data[0], &PerLane64::splat(coalesced.read_broadcast(0)), mask),
+        // Up to 16 bytes at once, as in `load_elements`.
+        (4, false, Pattern::Broadcast) if count == 2 => {
+            let words: u64 = coalesced.read_broadcast(0);
+            for n in 0..2 {
+                registers.set32(op.data[n], &PerLane32::splat((words >> (32 * n)) as u32), mask);
+            }
+        }
+        (4, false, Pattern::Broadcast) if count == 4 => {
+            let words: u128 = coalesced.read_broadcast(0);
+            for n in 0..4 {
+                registers.set32(op.data[n], &PerLane32::splat((words >> (32 * n)) as u32), mask);
+            }
+        }
         _ if count == 1 && op.bytes <= 8 => load_element(registers, op, coalesced),
         _ => load_elements(registers, op, coalesced),
     }

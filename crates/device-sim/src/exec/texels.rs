@@ -317,7 +317,7 @@ impl Texels {
         let plain = AddressShape::of_short_addresses(&offsets, mask, bytes);
         let shape = AddressShape { low: plain.low + image.address, high: plain.high + image.address, any: plain.any | image.address, ..plain };
         let mut own = PerLane([0; LANES]);
-        let at = if shape.pattern == Pattern::Scattered {
+        let at = if shape.pattern.needs_addresses() {
             for lane in 0..LANES {
                 own.0[lane] = image.address.wrapping_add(offsets.0[lane].into());
             }
