@@ -27,6 +27,7 @@
 use super::fault::for_each_lane;
 use super::interface::{Access, GlobalMemory};
 use crate::simd::lanes::{LANES, PerLane, PerLane64};
+use crate::simd::processor::{VectorCode, run_fastest};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -111,7 +112,7 @@ fn fold_lanes<T: Copy>(mut lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
 }
 
 macro_rules! shape_of {
-    ($(#[$doc:meta])* $name:ident, $ty:ty, $ramps:expr) => {
+    ($(#[$doc:meta])* $name:ident, $ty:ty, $ramps:expr, $rest:ident) => {
         $(#[$doc])*
         #[inline(always)]
         pub fn $name(at: &PerLane<$ty>, mask: u32, step: u64) -> AddressShape {
@@ -140,59 +141,91 @@ macro_rules! shape_of {
                     return AddressShape { low: start.into(), high: end.into(), any: start.into(), pattern };
                 }
             }
-            if mask == u32::MAX {
-                // The same question for groups of eight lanes; the first group tells which pattern
-                // it can be.
-                let apart = at.0[GROUP - 1].wrapping_sub(start);
-                let power = if apart == 0 { Some(0) } else if apart == $ramps[power_of_row][GROUP - 1] { Some(power_of_row) } else { None };
-                if let Some(power) = power {
-                    let ramp = &$ramps[power];
-                    let (mut bent, mut any) = ([0; GROUP], 0);
-                    let (mut low, mut high) = (start, start);
-                    let mut wraps = false;
-                    for from in (0..LANES).step_by(GROUP) {
-                        let (first, last) = (at.0[from], at.0[from + GROUP - 1]);
-                        for lane in 0..GROUP {
-                            bent[lane] |= at.0[from + lane].wrapping_sub(first) ^ ramp[lane];
-                        }
-                        wraps |= last < first;
-                        any |= first;
-                        low = low.min(first);
-                        high = high.max(last);
-                    }
-                    let mut all = 0;
-                    for lane in 0..GROUP {
-                        all |= bent[lane];
-                    }
-                    if all == 0 && !wraps {
-                        let pattern = if power == 0 { Pattern::SameOfEight } else { Pattern::RowsOfEight };
-                        return AddressShape { low: low.into(), high: high.into(), any: any.into(), pattern };
-                    }
-                }
-            }
-            let mut set = at.0;
-            let mut low = at.0;
-            if mask != u32::MAX {
-                for lane in 0..LANES {
-                    set[lane] &= on[lane];
-                    low[lane] |= !on[lane];
-                }
-            }
-            let (low, high, any) = (fold_lanes(low, |a, b| a.min(b)), fold_lanes(set, |a, b| a.max(b)), fold_lanes(set, |a, b| a | b));
-            AddressShape { low: low.into(), high: high.into(), any: any.into(), pattern: Pattern::Scattered }
+            run_fastest($rest { at, mask, power_of_row })
         }
     };
 }
+
+/// The shape of addresses that are no row and not the same: code of its own, so that the usual
+/// cases stay short.
+macro_rules! rest_of_shape {
+    ($rest:ident, $ty:ty, $ramps:expr) => {
+        struct $rest<'a> {
+            at: &'a PerLane<$ty>,
+            mask: u32,
+            power_of_row: usize,
+        }
+
+        impl VectorCode for $rest<'_> {
+            type Out = AddressShape;
+
+            #[inline(always)]
+            fn run(self) -> AddressShape {
+                let $rest { at, mask, power_of_row } = self;
+                let start = at.0[0];
+                if mask == u32::MAX {
+                    // The same question for groups of eight lanes; the first group tells which pattern
+                    // it can be.
+                    let apart = at.0[GROUP - 1].wrapping_sub(start);
+                    let power = if apart == 0 {
+                        Some(0)
+                    } else if apart == $ramps[power_of_row][GROUP - 1] {
+                        Some(power_of_row)
+                    } else {
+                        None
+                    };
+                    if let Some(power) = power {
+                        let ramp = &$ramps[power];
+                        let (mut bent, mut any) = ([0; GROUP], 0);
+                        let (mut low, mut high) = (start, start);
+                        let mut wraps = false;
+                        for from in (0..LANES).step_by(GROUP) {
+                            let (first, last) = (at.0[from], at.0[from + GROUP - 1]);
+                            for lane in 0..GROUP {
+                                bent[lane] |= at.0[from + lane].wrapping_sub(first) ^ ramp[lane];
+                            }
+                            wraps |= last < first;
+                            any |= first;
+                            low = low.min(first);
+                            high = high.max(last);
+                        }
+                        let mut all = 0;
+                        for lane in 0..GROUP {
+                            all |= bent[lane];
+                        }
+                        if all == 0 && !wraps {
+                            let pattern = if power == 0 { Pattern::SameOfEight } else { Pattern::RowsOfEight };
+                            return AddressShape { low: low.into(), high: high.into(), any: any.into(), pattern };
+                        }
+                    }
+                }
+                let mut set = at.0;
+                let mut low = at.0;
+                if mask != u32::MAX {
+                    for lane in 0..LANES {
+                        let on = (0 as $ty).wrapping_sub((mask >> lane & 1) as $ty);
+                        set[lane] &= on;
+                        low[lane] |= !on;
+                    }
+                }
+                let (low, high, any) = (fold_lanes(low, |a, b| a.min(b)), fold_lanes(set, |a, b| a.max(b)), fold_lanes(set, |a, b| a | b));
+                AddressShape { low: low.into(), high: high.into(), any: any.into(), pattern: Pattern::Scattered }
+            }
+        }
+    };
+}
+rest_of_shape! { RestOfShape, u64, RAMPS }
+rest_of_shape! { RestOfShortShape, u32, SHORT_RAMPS }
 
 impl AddressShape {
     shape_of! {
         /// The shape of the addresses of the lanes in `mask` (not zero). Each lane has `step`
         /// bytes, a power of two of at most 32.
-        of_addresses, u64, RAMPS
+        of_addresses, u64, RAMPS, RestOfShape
     }
     shape_of! {
         /// As [`of_addresses`](Self::of_addresses), for 32-bit addresses.
-        of_short_addresses, u32, SHORT_RAMPS
+        of_short_addresses, u32, SHORT_RAMPS, RestOfShortShape
     }
 
     /// The shape of lanes that all have the address `at`.

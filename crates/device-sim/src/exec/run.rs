@@ -336,28 +336,45 @@ impl Warp {
         let mut steps_left = fragment.steps_left;
         let mut pc = fragment.pc;
         let instructions = &program.code[..];
+        let mut rest = *left;
         macro_rules! stop {
             ($burst:expr) => {{
                 fragment.pc = pc;
                 fragment.steps_left = steps_left;
+                *left = rest;
                 return Ok($burst);
             }};
         }
         macro_rules! checked {
             ($result:expr) => {
                 if let Err(wrong) = $result {
+                    *left = rest;
                     return Err((wrong, pc));
                 }
             };
         }
+        let all = if here == alive { u32::MAX } else { here };
         loop {
-            let inst = &instructions[pc as usize];
+            let mut inst = &instructions[pc as usize];
+            // Most instructions: arithmetic of all lanes of the fragment, which cannot end the
+            // burst. The loop is short enough to keep what it needs in registers.
+            while let Op::Alu(alu) = &inst.op
+                && inst.guard == NO_SLOT
+            {
+                alu.execute(&mut registers, all);
+                rest -= 1;
+                pc += 1;
+                if pc >= limit || rest == 0 {
+                    stop!(BurstEnd::Again);
+                }
+                inst = &instructions[pc as usize];
+            }
             let mut active = here;
             if inst.guard != NO_SLOT {
                 let guard = registers.p[inst.guard as usize];
                 active &= if inst.negated { !guard } else { guard };
             }
-            *left -= 1;
+            rest -= 1;
             if active == 0 {
                 pc += 1;
             } else {
@@ -425,6 +442,7 @@ impl Warp {
                         if ready != active {
                             if active != here {
                                 // Lanes whose guard is off do not wait.
+                                *left = rest;
                                 return Ok(split_guarded_wait(fragment, pc, here, active, ready));
                             }
                             stop!(BurstEnd::AwaitLanes { ready });
@@ -470,7 +488,7 @@ impl Warp {
                         pc += 1;
                         if alone {
                             // The rest of the slice belongs to other warps.
-                            *left = (*left).min(1);
+                            rest = rest.min(1);
                             stop!(BurstEnd::Again);
                         }
                         stop!(BurstEnd::Yield);
@@ -479,6 +497,7 @@ impl Warp {
                     Op::Matrix(op) => {
                         if active != alive && !forced {
                             if active != here {
+                                *left = rest;
                                 return Ok(split_guarded_wait(fragment, pc, here, active, 0));
                             }
                             stop!(BurstEnd::AwaitLanes { ready: 0 });
@@ -528,9 +547,9 @@ impl Warp {
                     }
                     Op::Return => stop!(BurstEnd::Return { lanes: active }),
                     Op::Exit => stop!(BurstEnd::Exit { lanes: active }),
-                    Op::Trap => return Err((LaneFault::plain(FaultKind::Trap, active), pc)),
-                    Op::Breakpoint => return Err((LaneFault::plain(FaultKind::Breakpoint, active), pc)),
-                    Op::Refused => return Err((LaneFault::plain(FaultKind::IllegalInstruction, active), pc)),
+                    Op::Trap => checked!(Err::<(), _>(LaneFault::plain(FaultKind::Trap, active))),
+                    Op::Breakpoint => checked!(Err::<(), _>(LaneFault::plain(FaultKind::Breakpoint, active))),
+                    Op::Refused => checked!(Err::<(), _>(LaneFault::plain(FaultKind::IllegalInstruction, active))),
                     Op::Barrier(op) => {
                         let first = active.trailing_zeros() as usize;
                         let id = registers.get32(op.id).0[first] as usize & 15;
@@ -542,7 +561,7 @@ impl Warp {
                 }
                 pc = pc.wrapping_add(1);
             }
-            if pc >= limit || *left == 0 {
+            if pc >= limit || rest == 0 {
                 stop!(BurstEnd::Again);
             }
         }
