@@ -7,11 +7,12 @@
 // Lanes are numbered: several arrays and masks are indexed with the same lane.
 #![allow(clippy::needless_range_loop)]
 
-use super::coalesced::{AddressShape, CoalescedAccess, Pattern};
+use super::coalesced::CoalescedAccess;
 use super::elements::{extend_sign, load_registers, read_register, register_pieces, store_registers, write_register};
 use super::fault::{LaneFault, LaneResult, for_each_lane, try_for_each_lane};
 use super::interface::{Access, FaultKind, GlobalMemory};
 use super::raw::DeviceBytes;
+use super::shape::{AddressShape, Pattern};
 use crate::program::code::{Base, MemoryOp, Order, Space};
 use crate::program::window;
 use crate::simd::lanes::{LANES, PerLane, PerLane64, WarpRegisters};

@@ -1,9 +1,10 @@
 //! Atomic operations and reductions of a warp, lane after lane (PTX ISA, "atom" and "red").
 
 use super::access::{NearMemory, compute_addresses, for_each_range, misaligned_fault, near_bytes, split_by_space};
-use super::coalesced::{AddressShape, CoalescedAccess, Pattern};
+use super::coalesced::CoalescedAccess;
 use super::fault::{LaneResult, for_each_lane, try_for_each_lane};
 use super::interface::{Access, GlobalMemory};
+use super::shape::{AddressShape, Pattern};
 use crate::program::code::{AtomicHow, AtomicOp, Space};
 use crate::simd::alu::Op2;
 use crate::simd::lanes::{LANES, NO_SLOT, PerLane64, WarpRegisters};

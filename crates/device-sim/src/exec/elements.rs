@@ -6,8 +6,9 @@
 // Elements of a vector access are numbered: registers and offsets are found by the same number.
 #![allow(clippy::needless_range_loop)]
 
-use super::coalesced::{CoalescedAccess, Pattern};
+use super::coalesced::CoalescedAccess;
 use super::fault::for_each_lane;
+use super::shape::Pattern;
 use crate::program::code::MemoryOp;
 use crate::simd::lanes::{LANES, PerLane, PerLane32, PerLane64, WarpRegisters};
 

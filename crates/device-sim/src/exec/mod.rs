@@ -22,6 +22,7 @@ mod raw;
 pub mod request;
 mod run;
 mod runtime;
+mod shape;
 mod single;
 mod special;
 mod sync;

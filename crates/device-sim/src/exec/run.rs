@@ -4,6 +4,8 @@
 //! fragment's lanes part, until another fragment may wait for it, or until it must wait itself.
 //! `Warp::run_burst` leaves the fragments alone and says how it ended. `Warp::run` then changes
 //! them.
+//!
+//! The file is long because the loop is one function: what it needs stays in registers.
 
 use super::access::{self, NearMemory};
 use super::barrier::Barrier;

@@ -7,8 +7,9 @@
 // Several arrays and masks are indexed by the same lane.
 #![allow(clippy::needless_range_loop)]
 
-use super::coalesced::{AddressShape, CoalescedAccess, Pattern};
+use super::coalesced::CoalescedAccess;
 use super::interface::{Access, GlobalMemory};
+use super::shape::{AddressShape, Pattern};
 use crate::program::code::{Geometry, TextureOp};
 use crate::simd::lanes::{LANES, NO_SLOT, PerLane, PerLane64, WarpRegisters};
 use crate::simd::ops::half::{H, Small};
