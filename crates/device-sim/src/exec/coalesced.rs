@@ -12,7 +12,8 @@
 //! - For each lane of `mask`, the `bytes` bytes at the lane's address are valid for reads until the
 //!   current slice ends, and for writes too if `writable`.
 //! - For [`Pattern::Contiguous`] this holds for all 32 lanes. For [`Pattern::RowsOfEight`] and
-//!   [`Pattern::SameOfEight`] the mask has all lanes, and `at` has their addresses as the pattern says.
+//!   [`Pattern::SameOfEight`] the mask has all lanes, and `at` has their addresses as the pattern
+//!   says.
 //! - Global memory is aligned to `bytes`; slices (`OWN`) may be unaligned.
 //! - Nothing in the process holds a reference to global memory; a slice is borrowed meanwhile.
 //!

@@ -142,8 +142,8 @@ macro_rules! rest_of_shape {
                 let $rest { at, mask, power_of_row } = self;
                 let start = at.0[0];
                 if mask == u32::MAX {
-                    // The same question for groups of eight lanes; the first group tells which pattern
-                    // it can be.
+                    // The same question for groups of eight lanes; the first group tells which
+                    // pattern it can be.
                     let apart = at.0[GROUP - 1].wrapping_sub(start);
                     let power = if apart == 0 {
                         Some(0)
