@@ -1,9 +1,12 @@
 #!/bin/sh
-# The whole lab on a real card, and predicted against measured: the lab's four workloads and ResNet-50 by time-slicing, NVIDIA's MPS and cumux with 1 to 16 programs.
-#   benches/model.sh pack FOLDER                  builds and takes along what the card's machine needs
-#   benches/model.sh run FOLDER OUT [CMD…]        on the card; a program of the user's in place of ResNet-50 (needs PyTorch). Writes report.json, report.html, the files of
-#                                                 `cumux artifacts` and model.json, whose "targets" say what must hold. Exit status 1 if an error is larger than its target.
-#   benches/model.sh judge OUT                    model.json and its exit status once more, from report.json
+# The whole lab on a real card, with what it predicts beside what it measures: its four workloads
+# and ResNet-50, by time-slicing, NVIDIA's MPS and cumux, with 1 to 16 programs.
+#   benches/model.sh pack FOLDER             builds, and takes along what the card's machine needs
+#   benches/model.sh run FOLDER OUT [CMD…]   on the card; CMD takes the place of ResNet-50, which
+#                                            needs PyTorch. Writes the lab's report and model.json,
+#                                            whose "targets" say what must hold. Exit status 1 if
+#                                            an error is larger than its target.
+#   benches/model.sh judge OUT               writes model.json once more, from report.json
 # DEVICE=cuda:1 measures another card. MODEL_OPTIONS=--quick is a first look.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -48,7 +51,7 @@ sys.exit(not met)
 PYTHON
   ;;
 *)
-  sed -n 2,7p "$0"
+  sed -n 2,10p "$0"
   exit 2
   ;;
 esac
