@@ -34,6 +34,7 @@ mod status;
 mod supervisor;
 mod top;
 mod upgrade;
+mod visible;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -7,6 +7,7 @@ use crate::error::CannotRun;
 use crate::library;
 use crate::private::PrivateDaemon;
 use crate::say;
+use crate::visible;
 use anyhow::Context as _;
 use cumux_control::PipeDirectory;
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
@@ -31,8 +32,9 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     let library = library::folder()?;
     let (daemon, devices) = private_daemon(device)?;
     let mut child = prepare(command, &library, &devices)?;
-    if let Some(daemon) = &daemon {
-        lead_to(&mut child, daemon, &devices);
+    match &daemon {
+        Some(daemon) => lead_to(&mut child, daemon, &devices),
+        None => visible::name_served_cards(&mut child, &pipe_directory(), &devices),
     }
     let status = forward(&mut child).map_err(|cause| cannot_run(command, cause))?.1;
     drop(daemon);
@@ -59,6 +61,7 @@ pub fn lead_to(child: &mut Command, daemon: &PrivateDaemon, devices: &[DeviceNam
     child.env(PIPE_VARIABLE, daemon.pipe());
     if names_are_of_seen_cards(devices) {
         child.env_remove(VISIBLE_VARIABLE);
+        visible::name_served_cards(child, daemon.pipe(), devices);
     }
 }
 

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 /// How often a stream that waits for a value in memory is looked at.
 const VALUE_POLL: Duration = Duration::from_micros(200);
-/// Cores of the machine for each lane beyond the first. Of one card's clients one lane takes more
-/// than two or four, whose threads are missing elsewhere (docs/performance.md has the table).
-const CORES_OF_LANE: usize = 16;
+/// One lane takes more than two or four, whose threads are missing elsewhere (docs/performance.md
+/// has the table).
+const LANES: usize = 1;
 const BELL: u64 = 0;
 /// How long lanes may take to forget sessions that have left, and how often they are looked at.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -33,16 +33,10 @@ const ROUNDS: u32 = 16;
 /// How often a lane that sleeps looks whether a trial is over.
 const TRIAL_POLL: Duration = Duration::from_millis(20);
 
-/// Lanes for this machine, at most one for each device; `CUMUX_INTAKE_LANES` overrides it for
-/// measuring.
+/// Lanes for this machine; `CUMUX_INTAKE_LANES` overrides it for measuring.
 #[must_use]
-pub fn lanes(devices: usize) -> usize {
-    let usual = || lanes_for(devices, polling::cores());
-    number_or_none("CUMUX_INTAKE_LANES").map_or_else(usual, |n| (n as usize).clamp(1, 64))
-}
-
-fn lanes_for(devices: usize, cores: usize) -> usize {
-    devices.min(cores / CORES_OF_LANE).max(1)
+pub fn lanes() -> usize {
+    number_or_none("CUMUX_INTAKE_LANES").map_or(LANES, |n| (n as usize).clamp(1, 64))
 }
 
 /// How long a lane looks before it sleeps; `CUMUX_INTAKE_SPIN_US` overrides it for measuring. A
@@ -271,16 +265,5 @@ impl IntakeLanes for Intake {
 
     fn settle(&self) {
         self.settle_lanes();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_card_has_a_lane_where_the_machine_has_cores_for_it() {
-        assert_eq!((lanes_for(1, 128), lanes_for(2, 32), lanes_for(8, 128)), (1, 2, 8));
-        assert_eq!((lanes_for(2, 16), lanes_for(8, 2), lanes_for(0, 64)), (1, 1, 1));
     }
 }

@@ -155,7 +155,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let mut hope = Hope::of(&options.server);
     let sessions = Sessions::default();
     let (outbox, outgoing) = Outbox::new();
-    let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(intake::lanes(options.devices.len()))));
+    let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(intake::lanes())));
     let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
     let reports: Arc<dyn Sink> = sink.clone();
     let begun = Instant::now();
