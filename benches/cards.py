@@ -22,6 +22,7 @@ if sys.argv[1:2] != ["--worker"]:
 DEVICE = os.environ.get("DEVICE", "all")
 SIMULATED = DEVICE.startswith("sim:")
 LIMIT = float(os.environ.get("LIMIT", 350))
+OPTIONS = dict(option.split("=", 1) for option in os.environ.get("OPTIONS", "").split(";") if option)
 BEGUN = time.monotonic()
 END = BEGUN + LIMIT
 # NVLink multicast stays off, whoever starts the program.
@@ -42,7 +43,7 @@ class Service:
             "CUDA_MPS_PIPE_DIRECTORY": "" if mode == "native" else str(self.room / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(self.room / "log")}
         if mode == "cumux":
             self.env["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(FOLDER / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
-        self.env |= variables
+        self.env |= variables | (OPTIONS if mode == "cumux" else {})
 
     def command(self):
         return ["nvidia-cuda-mps-control"] if self.mode == "mps" else [str(FOLDER / "cumux"), "control"]
@@ -394,6 +395,7 @@ def main():
             """Keeps what the service has said of something unusual."""
             log = service.log()
             odd = [line for line in log.splitlines() if re.search(r"error|cannot|could not|panick|refus|device is lost|another card|broken|takes? over|taken over|WARN|fault", line, re.I)]
+            always = always or bool(OPTIONS)
             if always or odd:
                 with open(logs, "a") as file:
                     file.write(f"\n==== {name}, {service.mode}, {service.device}\n" + "\n".join(line[:400] for line in (log.splitlines()[-400:] if always else odd[-60:])) + "\n")

@@ -208,7 +208,7 @@ fn main() {
     let seconds: f64 = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(0.5);
     let pages = Arc::new(StatusPages((0..64).map(|_| StatusPage::default()).collect()));
     let begun = Instant::now();
-    let settings = Settings::from_environment().expect("settings");
+    let settings = Settings::from_environment(1).expect("settings");
     let card = Card::open(ordinal, pages.clone(), settings).expect("the card opens");
     eprintln!(
         "# {} · engines {} · coalescing {} · opened in {:.0} ms",

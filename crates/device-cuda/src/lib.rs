@@ -93,11 +93,12 @@ impl Open for Cuda {
     fn open_all(&self, wanted: Vec<(&str, Arc<dyn Sink>)>) -> Vec<Result<Arc<dyn Device>, DeviceError>> {
         // Before there are threads: the driver's words are listened to, and it is loaded, which
         // changes the environment. Where that fails, each card says why.
-        if Settings::from_environment().is_ok_and(|settings| settings.core_dumps) {
+        if Settings::from_environment(wanted.len()).is_ok_and(|settings| settings.core_dumps) {
             let _ = driver::listen_to_driver(|_| {});
         }
         let _ = survey::cards();
-        cumux_device::open_side_by_side(wanted, |(id, sink)| open(id, sink))
+        let count = wanted.len();
+        cumux_device::open_side_by_side(wanted, |(id, sink)| open_one_of(id, sink, count))
     }
 }
 
@@ -107,7 +108,12 @@ impl Open for Cuda {
 /// # Errors
 /// A sentence with a remedy if there is no such card, or it cannot be used.
 pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-    Card::open(parse_id(id)?, sink, Settings::from_environment()?).map(|card| card as Arc<dyn Device>)
+    open_one_of(id, sink, 1)
+}
+
+/// Opens one of the process's so many cards.
+fn open_one_of(id: &str, sink: Arc<dyn Sink>, cards: usize) -> Result<Arc<dyn Device>, DeviceError> {
+    Card::open(parse_id(id)?, sink, Settings::from_environment(cards)?).map(|card| card as Arc<dyn Device>)
 }
 
 /// Facts of a card, without a context on it. This loads the driver into the process.

@@ -26,7 +26,8 @@ const DEFAULT_LONG_KERNEL_MS: u64 = 250;
 /// How a card is served.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Engine threads, 1 to 16 (`CUMUX_DISPATCHERS`; by default 2 on 8 cores or more, else 1).
+    /// Engine threads, 1 to 16 (`CUMUX_DISPATCHERS`; by default 2 for a process's only card on 8
+    /// cores or more, else 1).
     pub engines: usize,
     /// True if kernels are coalesced: batches of them are launched as graphs (`CUMUX_COALESCE=0`
     /// turns this off).
@@ -50,15 +51,22 @@ pub struct Settings {
     pub long_kernel: Duration,
 }
 
+/// Engine threads of a card. With one each, W1 on both of two cards was twice that on one, with two
+/// 1.93 times: the cores that they polled were the clients' (decision 0122).
+fn default_engines(cards: usize, cores: usize) -> usize {
+    if cards > 1 { 1 } else { (cores / CORES_OF_AN_ENGINE).clamp(1, DEFAULT_ENGINES) }
+}
+
 impl Settings {
-    /// The defaults for this machine, changed by the variables named above.
+    /// The defaults for this machine and a process with so many cards, changed by the variables
+    /// named above.
     ///
     /// # Errors
     /// A sentence that names the variable whose value is not a number.
-    pub fn from_environment() -> Result<Self, DeviceError> {
+    pub fn from_environment(cards: usize) -> Result<Self, DeviceError> {
         let number = |name| cumux_environment::number(name).map_err(|error| DeviceError::Invalid(error.to_string()));
         let cores = polling::cores();
-        let engines = number("CUMUX_DISPATCHERS")?.map_or((cores / CORES_OF_AN_ENGINE).min(DEFAULT_ENGINES), |n| usize::try_from(n).unwrap_or(1));
+        let engines = number("CUMUX_DISPATCHERS")?.map_or(default_engines(cards, cores), |n| usize::try_from(n).unwrap_or(1));
         let coalesce = number("CUMUX_COALESCE")? != Some(0);
         let spin_us = number("CUMUX_ENGINE_SPIN_US")?.unwrap_or(PollPolicy::default_spin_us(cores));
         let drain = number("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
@@ -76,5 +84,16 @@ impl Settings {
             fault_wait: Duration::from_millis(fault_wait),
             long_kernel: Duration::from_millis(long_kernel),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_leave_cores_to_clients() {
+        assert_eq!([1, 4, 8, 64].map(|cores| default_engines(1, cores)), [1, 1, 2, 2]);
+        assert_eq!(default_engines(2, 64), 1);
     }
 }

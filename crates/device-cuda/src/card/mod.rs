@@ -21,7 +21,7 @@ use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
-use crate::track::{FillingKernels, Printing};
+use crate::track::{FillingKernels, Printing, StandingWork};
 use cumux_abi::CUlimit;
 use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Peer, Sink, StreamId};
 use cumux_ranges::{Access, AllowedRange, Permissions};
@@ -138,6 +138,7 @@ impl Card {
             helpers,
             printing,
             filling: FillingKernels::default(),
+            standing: StandingWork::default(),
             loss: Loss::default(),
             watch,
             membership: Membership::begin(),

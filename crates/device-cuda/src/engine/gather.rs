@@ -21,6 +21,7 @@ impl Engine {
         let Engine { number, shared, issuer, streams, ends, long_work, context, evacuation, helper_stream, over, reports, .. } = self;
         let ContextState::HandingOver(inquiry) = context else { return };
         long_work.give_up();
+        shared.standing.note(number, false);
         let completed = over.into_iter().chain(inquiry.completed).collect();
         let remains = Remains { issuer, helper_stream };
         let handover = Handover { remains, streams, ends, flying: inquiry.flying, completed, reports, evacuation };

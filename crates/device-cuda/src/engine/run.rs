@@ -3,6 +3,7 @@
 use super::message::Message;
 use super::state::{ContextState, Engine};
 use crate::driver::allow_short_sleeps;
+use crate::issue::STANDS_STILL_NS;
 use crate::polling::Pause;
 use std::collections::BTreeSet;
 
@@ -17,7 +18,13 @@ struct Watch {
     queries: usize,
     /// When it was last looked whether a kernel that may print keeps others waiting.
     last_relief: u64,
+    /// When the other engines were last told whether work stands still, and what.
+    last_said: u64,
+    said_that_it_stands: bool,
 }
+
+/// How often the other engines are told whether work stands still, in nanoseconds.
+const SAY_NS: u64 = 500_000;
 
 /// How often it is looked whether a kernel that may print keeps others waiting, in nanoseconds.
 const RELIEF_NS: u64 = 10_000_000;
@@ -73,6 +80,11 @@ impl Engine {
                 watch.last_relief = now;
                 self.relieve_silent();
             }
+            // At once where it no longer does: this engine may sleep from now on.
+            if watch.said_that_it_stands || now.saturating_sub(watch.last_said) > SAY_NS {
+                watch.last_said = now;
+                watch.said_that_it_stands = self.say_whether_work_stands();
+            }
             if progress {
                 watch.last_progress = now;
                 continue;
@@ -103,6 +115,14 @@ impl Engine {
             Ok(true) => self.streams.tracker.note_idle(slot),
             Err(error) => self.declare_lost(error),
         }
+    }
+
+    /// Tells the other engines of the card whether work of this one stands still. Returns what it
+    /// has said.
+    fn say_whether_work_stands(&self) -> bool {
+        let stands = self.shared.mailboxes.len() > 1 && self.streams.tracker.stands_still(self.streams.clock.now(), STANDS_STILL_NS);
+        self.shared.standing.note(self.number, stands);
+        stands
     }
 
     /// Has all other clients leave one of this engine whose kernel does not end, if they wait for

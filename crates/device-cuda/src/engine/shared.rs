@@ -8,7 +8,7 @@ use crate::fault::{CudaError, Loss, Membership, Watch};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
-use crate::track::{FillingKernels, Printing};
+use crate::track::{FillingKernels, Printing, StandingWork};
 use cumux_device::{Begun, InDoubt, Sink};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::{Arc, OnceLock};
@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub printing: Printing,
     /// Long kernels in flight that occupy every SM.
     pub filling: FillingKernels,
+    /// Engines whose work in flight stands still.
+    pub standing: StandingWork,
     /// Whether the context still works.
     pub loss: Loss,
     /// What the driver has announced of a fault.

@@ -129,7 +129,8 @@ impl Engine {
         let printing = shared.printing.clone();
         let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engines: shared.mailboxes.len() };
         let small_sets = SmallSets::new(&shared.own_kernels);
-        let issuer = Issuer::new(driver.clone(), settings, small_sets, shared.counters.clone(), shared.helpers.clone(), printing.clone());
+        let issuer =
+            Issuer::new(driver.clone(), settings, small_sets, shared.counters.clone(), shared.helpers.clone(), printing.clone(), shared.standing.clone());
         Ok(Engine {
             number,
             shared: shared.clone(),

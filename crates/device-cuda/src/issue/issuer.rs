@@ -18,7 +18,9 @@ use crate::counters::Counters;
 use crate::driver::{CardAddress, Driver, Stream};
 use crate::fault::{Call, CudaError};
 use crate::helpers::Helpers;
-use crate::track::{COPY_BYTES_PER_NS, Flight, FlightWork, Footprint, LONG_KERNEL_NS, Printing, Reporting, SlotIndex, StreamKind, TRANSFER_NS, Tracker};
+use crate::track::{
+    COPY_BYTES_PER_NS, Flight, FlightWork, Footprint, LONG_KERNEL_NS, Printing, Reporting, SlotIndex, StandingWork, StreamKind, TRANSFER_NS, Tracker,
+};
 use cumux_device::{ClientId, Fault, StreamId, Work};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
@@ -45,7 +47,7 @@ const LONGEST_BATCH_NS: u64 = 2_000_000;
 /// Where work in flight has not moved for this many nanoseconds, no chains are made or destroyed.
 /// A new chain is uploaded in a stream of this crate's. If that shares a queue of the card with a
 /// kernel that does not end, the driver may wait for the upload, and holds the context's lock.
-const STANDS_STILL_NS: u64 = 5_000_000;
+pub(crate) const STANDS_STILL_NS: u64 = 5_000_000;
 /// How often it is looked whether that is so, in nanoseconds.
 const LOOK_NS: u64 = 50_000;
 
@@ -102,6 +104,7 @@ pub(crate) struct Issuer {
     counters: Arc<Counters>,
     helpers: Arc<Helpers>,
     printing: Printing,
+    standing: StandingWork,
     chains: Chains,
     /// A request to make a chain, until the engine takes it.
     order: Option<ChainOrder>,
@@ -150,6 +153,7 @@ impl Issuer {
         counters: Arc<Counters>,
         helpers: Arc<Helpers>,
         printing: Printing,
+        standing: StandingWork,
     ) -> Issuer {
         Issuer {
             driver,
@@ -158,6 +162,7 @@ impl Issuer {
             counters,
             helpers,
             printing,
+            standing,
             chains: Chains::new(Tracker::chain_words()),
             order: None,
             batch: Vec::new(),
@@ -570,7 +575,8 @@ impl Issuer {
         let now = clock.now();
         if now.saturating_sub(self.looked) >= LOOK_NS {
             self.looked = now;
-            self.chains.set_making(!self.is_driver_spared && !tracker.stands_still(now, STANDS_STILL_NS));
+            let stands_still = tracker.stands_still(now, STANDS_STILL_NS) || self.standing.any();
+            self.chains.set_making(!self.is_driver_spared && !stands_still);
         }
         let (chosen, order) = self.chains.choose(batch, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();

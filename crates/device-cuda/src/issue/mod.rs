@@ -30,7 +30,7 @@ mod streams;
 
 pub(crate) use chain::Chain;
 pub(crate) use chains::{ChainOrder, PendingChain};
-pub(crate) use issuer::{Awaited, Issuer, IssuerSettings, Served};
+pub(crate) use issuer::{Awaited, Issuer, IssuerSettings, STANDS_STILL_NS, Served};
 pub(crate) use queue::StreamQueue;
 pub(crate) use small_sets::SmallSets;
 pub(crate) use streams::Streams;

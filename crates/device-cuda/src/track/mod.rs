@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Text that kernels print is another matter: `printed` holds reports back until it was fetched,
-//! and `turns` keeps the text of clients apart.
+//! and `turns` keeps the text of clients apart. Engines say by `standing` that work stands still.
 
 mod clock;
 mod estimate;
@@ -22,6 +22,7 @@ mod flight;
 mod pool;
 mod printed;
 mod slot;
+mod standing;
 mod tracker;
 mod turns;
 
@@ -33,5 +34,6 @@ pub(crate) use flight::{Flight, FlightWork, Footprint, Reporting};
 pub(crate) use pool::SlotIndex;
 pub(crate) use printed::HeldReports;
 pub(crate) use slot::StreamKind;
+pub(crate) use standing::StandingWork;
 pub(crate) use tracker::Tracker;
 pub(crate) use turns::Printing;
