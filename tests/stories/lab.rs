@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -138,6 +139,97 @@ fn the_lab_decides_judges_and_writes_its_report() {
     let words: Vec<&str> = ["artifacts", "check"].into_iter().chain(files.iter().map(String::as_str)).collect();
     assert!(files.len() > 10 && place.cumux(&words).status().unwrap().success(), "{files:?}");
     place.expect_nothing_left();
+}
+
+/// A program of one's own, as a shell script around the lab's; `program` stands for that.
+fn script(place: &Place, text: &str) -> String {
+    let path = place.path("mine.sh");
+    let text = text.replace("program", example("lab_work").to_str().unwrap()).replace("PLACE", place.folder.path().to_str().unwrap());
+    fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The report of a lab with this program.
+fn lab_with(place: &Place, command: &[&str]) -> Value {
+    let output = place.cumux(&[&["lab", "--quick", "--json", "--out", "report", "--"], command].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    place.expect_nothing_left();
+    serde_json::from_str(&out(&output)).unwrap()
+}
+
+/// Rows of the user's program: number of programs and basis of those that were measured.
+fn own_rows(report: &Value, mode: &str) -> Vec<(u64, String)> {
+    let rows = report["sharing"].as_array().unwrap().iter();
+    let rows = rows.filter(|row| row["workload"] == "yours" && row["mode"] == mode && row["source"] == "measured");
+    rows.map(|row| (row["clients"].as_u64().unwrap(), row["basis"].as_str().unwrap().to_owned())).collect()
+}
+
+/// The figures of the user's program that were compared with predictions.
+fn own_figures(report: &Value, mode: &str) -> Vec<(u64, String)> {
+    let pairs = report["model"]["pairs"].as_array().unwrap().iter().filter(|pair| pair["workload"] == "yours" && pair["mode"] == mode);
+    pairs.map(|pair| (pair["clients"].as_u64().unwrap(), pair["figure"].as_str().unwrap().to_owned())).collect()
+}
+
+fn part<'a>(report: &'a Value, name: &str) -> &'a Value {
+    report["parts"].as_array().unwrap().iter().find(|part| part["name"] == name).unwrap()
+}
+
+#[test]
+fn a_program_that_tells_of_its_requests_is_a_workload() {
+    let place = Place::new();
+    // The least that a result has. Who is recorded reads the end of its input.
+    let program = script(
+        &place,
+        "[ \"$CUMUX_LAB\" = 1 ] || exit 9\necho loading\necho ready\nread -r word && [ \"$word\" != go ] && exit 8\n\
+         program load tiny 0.3 0 now | sed 's/\"start_ms\":[^,]*,//; s/\"right\":[^,]*,//; s/,\"points_us\".*/}/'\necho '8 passes/s'\n",
+    );
+    let report = lab_with(&place, &[&program]);
+    for mode in ["cumux", "time_sliced"] {
+        assert_eq!(own_rows(&report, mode), [(1, "requests".into()), (2, "requests".into())], "{}", report["parts"]);
+        let wanted = [(1, "throughput"), (1, "p99_us"), (2, "throughput"), (2, "p99_us")].map(|(clients, figure)| (clients, figure.to_owned()));
+        assert_eq!(own_figures(&report, mode), wanted);
+    }
+    let row = report["sharing"].as_array().unwrap().iter().find(|row| row["workload"] == "yours" && row["clients"] == 2).unwrap();
+    // Not the rate of the last line: requests of both.
+    assert!(row["throughput"].as_f64().unwrap() > 20.0 && row["p99_us"].as_f64() >= row["p50_us"].as_f64() && row["start_ms"].is_null(), "{row}");
+    assert_eq!(part(&report, "profiles")["outcome"], "ran", "{}", report["parts"]);
+    assert!(report["decision"]["question"].as_str().unwrap().contains("your program"));
+}
+
+#[test]
+fn a_program_that_says_nothing_is_timed_and_not_compared() {
+    let place = Place::new();
+    let program = example("lab_work");
+    let report = lab_with(&place, &[program.to_str().unwrap()]);
+    assert_eq!(own_rows(&report, "cumux"), [(1, "programs".into()), (2, "programs".into())], "{}", report["parts"]);
+    assert_eq!(own_figures(&report, "cumux"), []);
+    assert!(report["sharing"].as_array().unwrap().iter().any(|row| row["workload"] == "yours" && row["source"] == "predicted"), "it is predicted all the same");
+}
+
+#[test]
+fn a_program_that_fails_beside_another_keeps_the_rows_before() {
+    let place = Place::new();
+    let program = script(
+        &place,
+        "mkdir PLACE/lock 2> /dev/null || { echo 'no room for two'; exit 3; }\ntrap 'rmdir PLACE/lock' EXIT\necho ready\nread -r word\nprogram load tiny 0.3 0 now\n",
+    );
+    let report = lab_with(&place, &[&program]);
+    let shared = part(&report, "shared (cumux)");
+    assert_eq!((&shared["outcome"], own_rows(&report, "cumux")), (&"failed".into(), vec![(1, "requests".into())]));
+    assert_eq!(shared["why"], "your program, 2 at once: it ended with exit status: 3: no room for two");
+    // The lab's own workloads have all theirs.
+    let own = report["sharing"].as_array().unwrap().iter().filter(|row| row["mode"] == "cumux" && row["source"] == "measured" && row["workload"] != "yours");
+    assert_eq!(own.count(), 4);
+    assert_eq!(part(&report, "a fault, shared (cumux)")["outcome"], "ran", "the lab goes on");
+}
+
+#[test]
+fn a_result_that_is_none_is_answered_with_a_sentence() {
+    let place = Place::new();
+    let program = script(&place, "echo ready\nread -r word\nprogram > /dev/null\necho '{\"requests\": 4, \"seconds\": 1}'\n");
+    let why = part(&lab_with(&place, &[&program]), "shared (cumux)")["why"].as_str().unwrap().to_owned();
+    assert!(why.starts_with("your program, 1 at once: it said ready, and docs/lab.md says") && why.contains("missing field `p50_us`"), "{why}");
 }
 
 /// An installed cumux has no source folder: the user's nvcc makes the lab's program, for this run.

@@ -3,6 +3,7 @@
 //! that an administrator applies.
 //!
 //! - [`parts`]: the parts, how long they take, and what each adds to the report.
+//! - [`own`]: the user's program among the workloads.
 //! - [`output`]: the report's folder.
 //! - [`program`]: the lab's own program.
 //! - [`ways`], [`crowd`], [`card`]: daemons, programs, the machine.
@@ -15,6 +16,7 @@
 mod card;
 mod crowd;
 mod output;
+mod own;
 mod parts;
 mod program;
 mod ways;
@@ -34,6 +36,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+pub use ways::LAB_VARIABLE;
 
 /// The command line of `cumux lab`.
 #[derive(Args, Debug)]
@@ -52,8 +55,8 @@ pub struct LabArguments {
     /// Prints report.json in place of the summary
     #[arg(long)]
     json: bool,
-    /// A program of yours, measured beside the lab's own: one that prints a rate (120 images/s), or
-    /// is timed
+    /// A program of yours, measured beside the lab's own: one that tells of its requests
+    /// (docs/lab.md), prints a rate (120 images/s), or is timed
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

@@ -10,6 +10,7 @@ mod listen;
 mod show;
 
 use crate::device::{self, DeviceName, with_fallback};
+use crate::lab::LAB_VARIABLE;
 use crate::private::PrivateDaemon;
 use crate::{library, run, say};
 use anyhow::{Context as _, bail};
@@ -24,7 +25,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::NamedTempFile;
 
 /// Characters of a program's name in its profile.
@@ -74,7 +75,7 @@ fn record(arguments: &RecordArguments) -> anyhow::Result<u8> {
     if let Some(notice) = notice {
         say::complain(format_args!("cumux: {notice}"));
     }
-    let (end, observed) = observe(&devices, &arguments.command, Output::OfTheProgram)?;
+    let (end, observed) = observe(&devices, &arguments.command, Audience::User)?;
     for program in observed.into_iter().take(MOST_PROFILES) {
         let profile = match program.profile {
             Ok(profile) => profile,
@@ -107,28 +108,32 @@ fn record(arguments: &RecordArguments) -> anyhow::Result<u8> {
     }
 }
 
-/// What becomes of a program's output.
+/// For whom a program is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// It goes where ours goes.
-    OfTheProgram,
-    /// Nobody sees it.
-    Discarded,
+pub enum Audience {
+    /// For the user: input and output are ours.
+    User,
+    /// For the lab: nobody sees its output, its input is at its end, and it ends within this time.
+    Lab(Duration),
 }
 
 /// Runs a program to its end, and returns how it ended with what was seen of it and of the
 /// processes that it started.
-pub fn observe(devices: &[DeviceName], command: &[OsString], output: Output) -> anyhow::Result<(ExitStatus, Vec<Observed>)> {
+pub fn observe(devices: &[DeviceName], command: &[OsString], audience: Audience) -> anyhow::Result<(ExitStatus, Vec<Observed>)> {
     let library = library::folder()?;
     let listening = Listening::begin()?;
     let daemon = PrivateDaemon::start_with(devices, &[(VARIABLE, listening.path().as_os_str())])?;
     let mut child = run::prepare(command, &library, devices)?;
     run::lead_to(&mut child, &daemon, devices);
     child.env(VARIABLE, listening.path());
-    if output == Output::Discarded {
-        child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    }
-    let (pid, end) = run::forward(&mut child).map_err(|cause| run::cannot_run(command, cause))?;
+    let limit = match audience {
+        Audience::User => None,
+        Audience::Lab(limit) => {
+            child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).env(LAB_VARIABLE, "1");
+            Some(limit)
+        }
+    };
+    let (pid, end) = run::forward(&mut child, limit).map_err(|cause| run::cannot_run(command, cause))?;
     // What its executors have gathered comes when they end.
     drop(daemon);
     let circumstances = Circumstances { at: seconds_since_1970(), cumux: env!("CARGO_PKG_VERSION").to_owned(), driver: driver(devices) };

@@ -22,6 +22,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// The variable that makes our library explain each failure on the program's standard error, in one
 /// line.
@@ -36,7 +37,7 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
         Some(daemon) => lead_to(&mut child, daemon, &devices),
         None => visible::name_served_cards(&mut child, &pipe_directory(), &devices),
     }
-    let status = forward(&mut child).map_err(|cause| cannot_run(command, cause))?.1;
+    let status = forward(&mut child, None).map_err(|cause| cannot_run(command, cause))?.1;
     drop(daemon);
     end_as(status)
 }
@@ -98,8 +99,9 @@ fn private_daemon(device: Option<&str>) -> anyhow::Result<(Option<PrivateDaemon>
     Ok((Some(PrivateDaemon::start(&devices)?), devices))
 }
 
-/// Runs the program and forwards signals to it. Returns its process number, too.
-pub fn forward(command: &mut Command) -> std::io::Result<(u32, ExitStatus)> {
+/// Runs the program and forwards signals to it; it is killed if it takes longer than `limit`.
+/// Returns its process number, too.
+pub fn forward(command: &mut Command, limit: Option<Duration>) -> std::io::Result<(u32, ExitStatus)> {
     // Registered before the program starts: a signal in between must not end us alone.
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let handle = signals.handle();
@@ -122,6 +124,9 @@ pub fn forward(command: &mut Command) -> std::io::Result<(u32, ExitStatus)> {
     let status = command.spawn().and_then(|mut child| {
         if let Ok(process) = Process::open(child.id()) {
             let _ = sender.send(process);
+        }
+        if limit.is_some() && Process::open(child.id()).is_ok_and(|process| !process.ended(limit)) {
+            child.kill()?;
         }
         Ok((child.id(), child.wait()?))
     });

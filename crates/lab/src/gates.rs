@@ -140,11 +140,23 @@ fn model(report: &Report) -> Vec<Gate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{FaultRow, Row};
+    use crate::report::{Basis, FaultRow, Row};
 
     fn row(mode: &str, clients: u32, source: Source, throughput: f64, slowdown: f64) -> Row {
         let workload = "matmul".to_owned();
-        Row { mode: mode.into(), workload, clients, source, throughput, slowdown, p50_us: 1.0, p99_us: 2.0, start_ms: None, latencies_us: vec![] }
+        Row {
+            mode: mode.into(),
+            workload,
+            clients,
+            source,
+            basis: Basis::Requests,
+            throughput,
+            slowdown,
+            p50_us: 1.0,
+            p99_us: 2.0,
+            start_ms: None,
+            latencies_us: vec![],
+        }
     }
 
     fn verdict(gates: &[Gate], name: &str) -> Verdict {

@@ -1,6 +1,6 @@
 //! The report as one HTML file: nothing is loaded, light and dark, for screens, phones and paper.
 
-use crate::report::{Outcome, Report, Row, Source, Verdict, title};
+use crate::report::{Basis, Outcome, Report, Row, Source, Verdict, title};
 use crate::svg::{Scale, Series, escape, lines, number, scatter, timeline};
 use std::fmt::Write as _;
 
@@ -136,13 +136,13 @@ fn gates(out: &mut String, report: &Report) {
 }
 
 /// A line for each mode, dashed where it is predicted.
-fn series(report: &Report, workload: &str, of: impl Fn(&Row) -> f64) -> Vec<Series> {
+fn series(report: &Report, workload: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<Series> {
     let modes = report.modes();
     let mut all = Vec::new();
     for (colour, mode) in modes.iter().enumerate() {
         for (source, dashed) in [(Source::Measured, false), (Source::Predicted, true)] {
             let rows = report.sharing.iter().filter(|row| row.mode == *mode && row.workload == workload && row.source == source);
-            let mut points: Vec<(f64, f64)> = rows.map(|row| (f64::from(row.clients), of(row))).collect();
+            let mut points: Vec<(f64, f64)> = rows.filter_map(|row| Some((f64::from(row.clients), of(row)?))).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             if !points.is_empty() {
                 let name = format!("{}{}", title(mode, report.device.software && !dashed), if dashed { ", predicted" } else { "" });
@@ -157,9 +157,10 @@ fn sharing(out: &mut String, report: &Report) {
     for workload in report.workloads() {
         let _ = write!(out, "<h2>{}: programs that share the card{}</h2><div class=\"plots\">", escape(workload), behaviour(report));
         // A software GPU's own times and those of the model of a card are different things.
-        let throughput = series(report, workload, |row| row.throughput);
+        let throughput = series(report, workload, |row| (row.basis != Basis::Programs).then_some(row.throughput));
         out.push_str(&lines(&format!("{workload}, throughput"), "programs", "requests a second", (Scale::Log, Scale::Log), &throughput));
-        out.push_str(&lines(&format!("{workload}, p99"), "programs", "p99 in us", (Scale::Log, Scale::Log), &series(report, workload, |row| row.p99_us)));
+        let p99 = series(report, workload, |row| (row.basis == Basis::Requests).then_some(row.p99_us));
+        out.push_str(&lines(&format!("{workload}, p99"), "programs", "p99 in us", (Scale::Log, Scale::Log), &p99));
         out.push_str(&distribution(report, workload));
         out.push_str("</div>");
         let rows = report.sharing.iter().filter(|row| row.workload == workload).map(|row| {
@@ -167,7 +168,13 @@ fn sharing(out: &mut String, report: &Report) {
             vec![
                 escape(&title(&row.mode, report.device.software && !predicted)),
                 row.clients.to_string(),
-                if predicted { "predicted" } else { "measured" }.to_owned(),
+                match (predicted, row.basis) {
+                    (true, _) => "predicted",
+                    (false, Basis::Requests) => "measured",
+                    (false, Basis::Rate) => "measured: the program's rate, times of whole programs",
+                    (false, Basis::Programs) => "measured: whole programs",
+                }
+                .to_owned(),
                 number(row.throughput),
                 format!("{:.2}", row.slowdown),
                 number(row.p50_us),
@@ -183,7 +190,8 @@ fn sharing(out: &mut String, report: &Report) {
 fn distribution(report: &Report, workload: &str) -> String {
     let clients = report.sharing.iter().filter(|row| row.workload == workload && row.source == Source::Measured).map(|row| row.clients).max().unwrap_or(1);
     let modes = report.modes();
-    let rows = report.sharing.iter().filter(|row| row.workload == workload && row.clients == clients && !row.latencies_us.is_empty());
+    let rows =
+        report.sharing.iter().filter(|row| row.workload == workload && row.clients == clients && row.basis == Basis::Requests && !row.latencies_us.is_empty());
     let of = |row: &Row| {
         let dashed = row.source == Source::Predicted;
         let count = row.latencies_us.len() as f64;

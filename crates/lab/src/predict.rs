@@ -1,6 +1,6 @@
 //! What the planner's simulation says of so many copies of a recorded program.
 
-use crate::report::{Row, Source};
+use crate::report::{Basis, Row, Source};
 use cumux_planner::card::{Capacity, CardModel};
 use cumux_planner::mode::Mode;
 use cumux_planner::profile::{CardFacts, Profile};
@@ -65,6 +65,7 @@ pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, wo
         workload: workload.to_owned(),
         clients,
         source: Source::Predicted,
+        basis: Basis::Requests,
         throughput,
         slowdown: 1.0,
         p50_us,
@@ -88,6 +89,7 @@ fn row(machine: &Machine, loads: &[Load<'_>], mode: Mode, name: &str, workload: 
         workload: workload.to_owned(),
         clients: loads.len() as u32,
         source: Source::Predicted,
+        basis: Basis::Requests,
         throughput: outcome.clients.iter().map(|client| client.throughput).sum(),
         slowdown: 1.0,
         p50_us: quantile(&all, 0.5),

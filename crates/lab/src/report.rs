@@ -119,6 +119,18 @@ pub enum Source {
     Predicted,
 }
 
+/// What the figures of a row are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// Requests: throughput and times.
+    Requests,
+    /// The throughput is the rate that the program names, the times are those of whole programs.
+    Rate,
+    /// Whole programs: they name no rate.
+    Programs,
+}
+
 /// So many copies of a program by one way.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
@@ -130,6 +142,8 @@ pub struct Row {
     pub clients: u32,
     /// Measured or predicted.
     pub source: Source,
+    /// What the figures are about. Predictions are of requests.
+    pub basis: Basis,
     /// Requests a second of all.
     pub throughput: f64,
     /// How many times slower each is than one alone by the same way.
@@ -312,7 +326,8 @@ impl Report {
         }
     }
 
-    /// Puts predictions beside measurements.
+    /// Puts predictions beside measurements. A prediction is one of requests: times of whole
+    /// programs are not compared with it, and what is no rate is not, either.
     pub fn compare(&mut self) {
         let mut pairs = Vec::new();
         for measured in self.sharing.iter().filter(|row| row.source == Source::Measured) {
@@ -325,8 +340,12 @@ impl Report {
                 measured: measured_value,
                 predicted: predicted_value,
             };
-            pairs.push(pair("throughput", measured.throughput, predicted.throughput));
-            pairs.push(pair("p99_us", measured.p99_us, predicted.p99_us));
+            if measured.basis != Basis::Programs {
+                pairs.push(pair("throughput", measured.throughput, predicted.throughput));
+            }
+            if measured.basis == Basis::Requests {
+                pairs.push(pair("p99_us", measured.p99_us, predicted.p99_us));
+            }
         }
         let mut errors: Vec<f64> = pairs.iter().map(Pair::error).collect();
         errors.sort_by(f64::total_cmp);
@@ -382,5 +401,34 @@ pub fn title(mode: &str, software: bool) -> String {
         (true, "mig") => "instances model".to_owned(),
         (true, "cumux") => "shared (cumux)".to_owned(),
         _ => title.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_figures_of_requests_are_compared_with_predictions() {
+        let row = |source, basis| Row {
+            mode: "cumux".into(),
+            workload: "yours".into(),
+            clients: 2,
+            source,
+            basis,
+            throughput: 10.0,
+            slowdown: 1.0,
+            p50_us: 1.0,
+            p99_us: 2.0,
+            start_ms: None,
+            latencies_us: vec![],
+        };
+        for (basis, wanted) in [(Basis::Requests, vec!["throughput", "p99_us"]), (Basis::Rate, vec!["throughput"]), (Basis::Programs, vec![])] {
+            let mut report = Report::new();
+            report.sharing = vec![row(Source::Measured, basis), row(Source::Predicted, Basis::Requests)];
+            report.compare();
+            assert_eq!(report.model.pairs.iter().map(|pair| pair.figure).collect::<Vec<_>>(), wanted, "{basis:?}");
+            assert_eq!(report.model.worst_error, (!wanted.is_empty()).then_some(0.0));
+        }
     }
 }

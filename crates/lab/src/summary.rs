@@ -1,7 +1,7 @@
 //! The report in a terminal: the same order as the page, without the plots.
 
 use crate::page::machine;
-use crate::report::{Outcome, Report, Source, Verdict, title};
+use crate::report::{Basis, Outcome, Report, Source, Verdict, title};
 use std::fmt::Write as _;
 
 /// The summary.
@@ -29,9 +29,16 @@ pub fn text(report: &Report) -> String {
         let behaviour = if report.device.software { " (behaviour, not speed)" } else { "" };
         let _ = writeln!(out, "\nmeasured{behaviour}");
         for row in measured {
+            // Whole programs a second are few.
+            let digits = if row.basis == Basis::Requests { 0 } else { 2 };
+            let (rate, time) = match row.basis {
+                Basis::Requests => ("requests/s", "us p99"),
+                Basis::Rate => ("a second, as it says,", "us the slowest program"),
+                Basis::Programs => ("programs/s", "us the slowest program"),
+            };
             let _ = writeln!(
                 out,
-                "  {:<18} {:<10} {:>3} programs {:>11.0} requests/s {:>7.2} times slower {:>10.0} us p99",
+                "  {:<18} {:<10} {:>3} programs {:>11.digits$} {rate} {:>7.2} times slower {:>10.0} {time}",
                 title(&row.mode, report.device.software),
                 row.workload,
                 row.clients,

@@ -1,6 +1,6 @@
 //! The page of a report: well-formed, self-contained, and safe whatever others have named.
 
-use cumux_lab::report::{Decision, Device, FaultRow, Gate, LabPart, Made, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline, Verdict};
+use cumux_lab::report::{Basis, Decision, Device, FaultRow, Gate, LabPart, Made, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline, Verdict};
 use cumux_lab::{page, summary};
 use proptest::prelude::*;
 
@@ -41,6 +41,7 @@ fn report(name: &str, value: f64) -> Report {
         workload: text(),
         clients,
         source,
+        basis: Basis::Requests,
         throughput: value,
         slowdown: 2.0,
         p50_us: value / 2.0,

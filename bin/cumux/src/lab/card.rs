@@ -1,10 +1,12 @@
 //! The card and the machine: what is on it, who else uses it, and which programs of NVIDIA's there
 //! are.
 
+use super::ways;
 use crate::device::DeviceName;
 use crate::{library, processes, record};
 use cumux_lab::report::{Device, Report};
 use cumux_planner::card as cards;
+use cumux_planner::profile::CardFacts;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -15,11 +17,12 @@ pub fn describe(devices: &[DeviceName]) -> Device {
     let driver = record::driver(devices);
     match devices.first() {
         Some(DeviceName::Cuda(ordinal)) => {
-            let line = ask(&["--query-gpu=name,memory.total", "--format=csv,noheader,nounits", "-i", &ordinal.to_string()]);
+            let in_driver = ways::name_for_driver(*ordinal);
+            let line = ask(&["--query-gpu=name,memory.total", "--format=csv,noheader,nounits", "-i", &in_driver]);
             let line = line.first().cloned().unwrap_or_default();
             let (name, memory) = line.rsplit_once(", ").unwrap_or(("a card of which nvidia-smi says nothing", "0"));
-            let card = cards::all().iter().find(|card| card.name == name).map(|card| card.id.to_owned());
-            let others = ask(&["--query-compute-apps=pid", "--format=csv,noheader", "-i", &ordinal.to_string()]);
+            let card = known(name);
+            let others = ask(&["--query-compute-apps=pid", "--format=csv,noheader", "-i", &in_driver]);
             let others = others.iter().filter_map(|pid| pid.trim().parse().ok()).collect();
             Device { id, name: name.to_owned(), memory_mib: memory.parse().unwrap_or(0), driver, card, others, ..Device::default() }
         }
@@ -33,10 +36,22 @@ pub fn describe(devices: &[DeviceName]) -> Device {
     }
 }
 
-/// Adds what only a program on the card could tell.
-pub fn complete(report: &mut Report, multiprocessors: u32) {
-    if report.device.multiprocessors == 0 {
-        report.device.multiprocessors = multiprocessors;
+/// The planner's name for a card that the driver calls so.
+fn known(name: &str) -> Option<String> {
+    cards::all().iter().find(|card| card.name == name).map(|card| card.id.to_owned())
+}
+
+/// Adds what only a program on the card could tell. Where there is no nvidia-smi, that is its name.
+pub fn complete(report: &mut Report, facts: &CardFacts) {
+    let device = &mut report.device;
+    if device.multiprocessors == 0 {
+        device.multiprocessors = facts.multiprocessors;
+    }
+    if device.card.is_none()
+        && let Some(card) = known(&facts.name)
+    {
+        device.name.clone_from(&facts.name);
+        device.card = Some(card);
     }
 }
 
@@ -62,4 +77,17 @@ pub fn mps_control() -> Result<PathBuf, String> {
 pub fn system() -> String {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default().trim().to_owned();
     format!("{} {}", read("ostype"), read("osrelease"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_are_known_as_the_driver_names_them() {
+        for (name, id) in [("NVIDIA H100 80GB HBM3", "h100-80"), ("NVIDIA H200", "h200"), ("NVIDIA A100-SXM4-80GB", "a100-80"), ("NVIDIA L4", "l4")] {
+            assert_eq!(known(name).as_deref(), Some(id));
+        }
+        assert_eq!(known("NVIDIA H1000"), None);
+    }
 }

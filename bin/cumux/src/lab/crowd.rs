@@ -1,32 +1,75 @@
 //! Several copies of a program at the same time. They begin together, are limited in time, and none
-//! outlives this value.
+//! outlives this value, with what it has started.
+//!
+//! What a program and the lab say to each other is in docs/lab.md, "A program of yours": `ready`,
+//! `go`, and a result ([`Finding`]).
 
 use crate::demo::interrupt::Interrupt;
 use anyhow::{Context as _, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-/// Between two looks whether a signal asks us to end.
-const LOOK: Duration = Duration::from_millis(50);
-/// Longest line that is kept of a program, and most lines of it.
+/// Between two looks at the copies.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long the last lines of a copy that has ended are waited for. A process that it has started
+/// may hold its output open.
+const LAST_LINES: Duration = Duration::from_millis(500);
+/// Longest line that is kept of a program, and most lines of it: the last ones.
 const LONGEST_LINE: u64 = 1 << 20;
 const MOST_LINES: usize = 200;
+/// Most points and spans of a result that are taken.
+const MOST_POINTS: usize = 10_000;
 
-/// What a copy of `lab_work load` has found.
+/// What a copy has found: the last line of it that is a JSON object. `lab_work load` prints one, and
+/// a user's program may.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Finding {
     pub requests: f64,
     pub seconds: f64,
-    pub start_ms: f64,
+    #[serde(default = "yes")]
     pub right: bool,
     pub p50_us: f64,
     pub p99_us: f64,
+    #[serde(default)]
+    pub start_ms: Option<f64>,
+    #[serde(default)]
     pub points_us: Vec<f64>,
+    #[serde(default)]
     pub spans_us: Vec<(f64, f64)>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Finding {
+    /// A result out of its line.
+    ///
+    /// # Errors
+    /// A sentence: what is missing in it, or cannot be.
+    pub fn parse(line: &str) -> anyhow::Result<Self> {
+        let mut finding: Self = serde_json::from_str(line).context("a program's result is not understood")?;
+        let times = [finding.p50_us, finding.p99_us, finding.start_ms.unwrap_or(0.0)];
+        if finding.requests < 1.0 || finding.seconds <= 0.0 {
+            bail!("a program's result has {} requests in {} seconds: it needs at least one request and more than no time", finding.requests, finding.seconds);
+        }
+        if times.into_iter().chain(finding.points_us.iter().copied()).any(|time| time < 0.0) {
+            bail!("a program's result has a time below zero");
+        }
+        if finding.p50_us > finding.p99_us {
+            bail!("a program's result has p50_us {} and p99_us {}: half of the requests cannot take longer than 99 of 100", finding.p50_us, finding.p99_us);
+        }
+        finding.points_us.truncate(MOST_POINTS);
+        finding.spans_us.truncate(MOST_POINTS);
+        Ok(finding)
+    }
 }
 
 /// One copy.
@@ -34,13 +77,52 @@ struct Member {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    said: Vec<String>,
-    ended: Option<(ExitStatus, Duration)>,
+    /// All that it will ever say has been heard.
+    is_silent: bool,
+    is_ready: bool,
+    said: VecDeque<String>,
+    ended: Option<(ExitStatus, Instant)>,
+}
+
+impl Member {
+    /// Hears what it has said, and sees whether it has ended. True if there was anything.
+    fn look(&mut self) -> anyhow::Result<bool> {
+        let mut moved = false;
+        if self.ended.is_none()
+            && let Some(status) = self.child.try_wait().context("cannot watch a program")?
+        {
+            self.ended = Some((status, Instant::now()));
+            moved = true;
+        }
+        while !self.is_silent {
+            match self.lines.try_recv() {
+                Ok(line) if line == "ready" => self.is_ready = true,
+                Ok(line) => {
+                    if self.said.len() == MOST_LINES {
+                        self.said.pop_front();
+                    }
+                    self.said.push_back(line);
+                }
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => self.is_silent = true,
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// True if it has ended, and its last lines are there.
+    fn is_over(&self) -> bool {
+        self.ended.is_some_and(|(_, at)| self.is_silent || at.elapsed() >= LAST_LINES)
+    }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
         if self.ended.is_none() {
+            // It leads a group of its own: what it has started ends, too.
+            let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+            let _ = group.map(|group| kill_process_group(group, Signal::KILL));
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -69,10 +151,20 @@ impl End {
         self.said.last().cloned().unwrap_or_else(|| self.status.to_string())
     }
 
-    /// Its result: the last line that is a document.
+    /// The line of its result: the last one that begins as a JSON object does.
+    pub fn result_line(&self) -> Option<&str> {
+        self.said.iter().rev().map(String::as_str).find(|line| line.starts_with('{'))
+    }
+
+    /// Its result.
     pub fn result<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
-        let line = self.said.iter().rev().find(|line| line.starts_with('{')).with_context(|| format!("a program said: {}", self.last_line()))?;
+        let line = self.result_line().with_context(|| format!("a program said: {}", self.last_line()))?;
         serde_json::from_str(line).context("a program's result is not understood")
+    }
+
+    /// Its result, if it is one of requests.
+    pub fn finding(&self) -> anyhow::Result<Finding> {
+        Finding::parse(self.result_line().with_context(|| format!("a program said: {}", self.last_line()))?)
     }
 }
 
@@ -91,12 +183,12 @@ impl<'a> Crowd<'a> {
     pub fn add(&mut self, mut command: Command) -> anyhow::Result<()> {
         self.interrupt.check()?;
         let name = command.get_program().to_string_lossy().into_owned();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let (sender, lines) = channel();
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // From here on an error ends the program (Drop).
-        self.members.push(Member { child, stdin, lines, said: Vec::new(), ended: None });
+        self.members.push(Member { child, stdin, lines, is_silent: false, is_ready: false, said: VecDeque::new(), ended: None });
         let streams = [stdout.map(|stream| Box::new(stream) as Box<dyn Read + Send>), stderr.map(|stream| Box::new(stream) as Box<dyn Read + Send>)];
         for stream in streams.into_iter().flatten() {
             let sender = sender.clone();
@@ -117,33 +209,46 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    fn check_limits(&self) -> anyhow::Result<()> {
-        self.interrupt.check()?;
-        if Instant::now() > self.until {
-            bail!("the programs did not end in time");
-        }
-        Ok(())
-    }
-
-    /// Waits until every copy has said that it is ready.
-    pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
-        for number in 0..self.members.len() {
-            loop {
-                self.check_limits()?;
-                let member = &mut self.members[number];
-                match member.lines.recv_timeout(LOOK) {
-                    Ok(line) if line == "ready" => break,
-                    Ok(line) => member.said.push(line),
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => {
-                        let status = member.child.wait().context("cannot watch a program")?;
-                        member.ended = Some((status, self.begun.elapsed()));
-                        bail!("a program ended before it was ready ({status}): {}", member.said.last().cloned().unwrap_or_default());
-                    }
-                }
+    /// Looks at all copies until `done` says so.
+    fn watch(&mut self, what: &str, done: impl Fn(&[Member]) -> anyhow::Result<bool>) -> anyhow::Result<()> {
+        loop {
+            self.interrupt.check()?;
+            let mut moved = false;
+            for member in &mut self.members {
+                moved |= member.look()?;
+            }
+            if done(&self.members)? {
+                return Ok(());
+            }
+            if Instant::now() > self.until {
+                bail!("the programs did not {what} within {:.0} seconds", (self.until - self.begun).as_secs_f64());
+            }
+            if !moved {
+                std::thread::sleep(LOOK);
             }
         }
-        Ok(())
+    }
+
+    /// Waits until every copy has said that it is ready, or has ended. Returns how many are ready.
+    pub fn wait_until_ready_or_ended(&mut self) -> anyhow::Result<usize> {
+        self.watch("become ready or end", |members| Ok(members.iter().all(|member| member.is_ready || member.is_over())))?;
+        Ok(self.members.iter().filter(|member| member.is_ready).count())
+    }
+
+    /// Waits until every copy has said that it is ready. One that ends before ends the wait.
+    pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        self.watch("become ready", |members| {
+            for member in members.iter().filter(|member| !member.is_ready && member.is_over()) {
+                let status = member.ended.map_or_else(String::new, |(status, _)| status.to_string());
+                bail!("a program ended before it was ready ({status}): {}", member.said.back().cloned().unwrap_or_default());
+            }
+            Ok(members.iter().all(|member| member.is_ready))
+        })
+    }
+
+    /// How long the copies run by now.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// Lets all copies begin.
@@ -161,38 +266,46 @@ impl<'a> Crowd<'a> {
         for member in &mut self.members {
             member.stdin = None;
         }
-        while self.members.iter().any(|member| member.ended.is_none()) {
-            self.check_limits()?;
-            let mut moved = false;
-            for member in &mut self.members {
-                while let Ok(line) = member.lines.try_recv() {
-                    if member.said.len() < MOST_LINES {
-                        member.said.push(line);
-                    }
-                    moved = true;
-                }
-                if member.ended.is_none()
-                    && let Some(status) = member.child.try_wait().context("cannot watch a program")?
-                {
-                    member.ended = Some((status, self.begun.elapsed()));
-                    moved = true;
-                }
-            }
-            if !moved {
-                std::thread::sleep(Duration::from_millis(2));
-            }
+        self.watch("end", |members| Ok(members.iter().all(Member::is_over)))?;
+        let begun = self.begun;
+        let end = |member: &mut Member| {
+            let (status, at) = member.ended?;
+            Some(End { status, took: at - begun, said: std::mem::take(&mut member.said).into() })
+        };
+        Ok(self.members.iter_mut().filter_map(end).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = r#"{"requests": 8, "seconds": 2.0, "p50_us": 10, "p99_us": 20, "model": "resnet50"}"#;
+
+    #[test]
+    fn a_result_needs_four_fields_and_may_have_more() {
+        let least = Finding::parse(LEAST).expect("a result");
+        assert_eq!((least.requests, least.right, least.start_ms, least.points_us.len()), (8.0, true, None, 0));
+        let whole = LEAST.replace("\"requests\"", r#""right": false, "start_ms": 3.5, "points_us": [1, 2], "spans_us": [[0, 1], [2, 3]], "requests""#);
+        let whole = Finding::parse(&whole).expect("a result");
+        assert_eq!((whole.right, whole.start_ms, whole.points_us, whole.spans_us), (false, Some(3.5), vec![1.0, 2.0], vec![(0.0, 1.0), (2.0, 3.0)]));
+    }
+
+    #[test]
+    fn a_result_that_cannot_be_is_answered_with_a_sentence() {
+        let refused = |from: &str, to: &str| format!("{:#}", Finding::parse(&LEAST.replacen(from, to, 1)).expect_err("it is no result"));
+        for (from, to, says) in [
+            ("\"p99_us\": 20", "\"p99\": 20", "missing field `p99_us`"),
+            ("8", "NaN", "not understood"),
+            ("8", "\"8\"", "invalid type: string"),
+            ("8", "0", "at least one request"),
+            ("2.0", "-1", "more than no time"),
+            ("10", "30", "half of the requests cannot take longer"),
+            ("10", "-10", "a time below zero"),
+            ("}", "", "EOF"),
+        ] {
+            let said = refused(from, to);
+            assert!(said.contains("result") && said.contains(says), "{said}");
         }
-        let mut ends = Vec::new();
-        for member in &mut self.members {
-            // Its last lines may still be on their way; a grandchild may hold the pipe open.
-            while let Ok(line) = member.lines.recv_timeout(Duration::from_millis(500)) {
-                if member.said.len() < MOST_LINES {
-                    member.said.push(line);
-                }
-            }
-            let Some((status, took)) = member.ended else { continue };
-            ends.push(End { status, took, said: std::mem::take(&mut member.said) });
-        }
-        Ok(ends)
     }
 }

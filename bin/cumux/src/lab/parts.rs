@@ -5,10 +5,10 @@ use super::crowd::{Crowd, End, Finding};
 use super::ways::{self, Way};
 use crate::demo::interrupt::Interrupt;
 use crate::device::DeviceName;
-use crate::record::{self, Output};
+use crate::record::{self, Audience};
 use anyhow::{Context as _, bail};
 use cumux_lab::predict;
-use cumux_lab::report::{Decision, FaultRow, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline};
+use cumux_lab::report::{Basis, Decision, FaultRow, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline};
 use cumux_planner::card as cards;
 use cumux_planner::mode::{Isolation, Mode};
 use cumux_planner::plan::{Program, Wishes, make_with};
@@ -20,11 +20,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Name of the user's program among the workloads.
-const OWN: &str = "yours";
+pub(super) const OWN: &str = "yours";
 /// Longest that one measurement may take, beyond what it is meant to.
-const SLACK: Duration = Duration::from_secs(120);
-/// Longest that one round of the user's program may take.
-const OWN_LIMIT: Duration = Duration::from_secs(900);
+pub(super) const SLACK: Duration = Duration::from_secs(120);
+/// About how long a crowd of the user's program takes on a card: it starts, and works.
+const OWN_SECONDS: f64 = 10.0;
+/// Failures after which a way is given up.
+const MOST_FAILURES: usize = 2;
 /// Programs beside the one that faults.
 const INNOCENTS: u32 = 3;
 /// Copies of which the planner is asked.
@@ -54,10 +56,12 @@ pub struct Lab<'a> {
     pub interrupt: &'a Interrupt,
     devices: Vec<DeviceName>,
     program: PathBuf,
-    libraries: PathBuf,
-    own: Vec<OsString>,
-    quick: bool,
-    software: bool,
+    pub(super) libraries: PathBuf,
+    pub(super) own: Vec<OsString>,
+    /// The longest that a round of the user's program has taken.
+    pub(super) own_took: Option<Duration>,
+    pub(super) quick: bool,
+    pub(super) software: bool,
     profiles: Vec<(String, Profile)>,
 }
 
@@ -66,7 +70,7 @@ impl<'a> Lab<'a> {
         let mut report = Report::new();
         report.device = card::describe(devices);
         let software = ways::is_software(devices);
-        Self { report, interrupt, devices: devices.to_vec(), program, libraries, own: own.to_vec(), quick, software, profiles: Vec::new() }
+        Self { report, interrupt, devices: devices.to_vec(), program, libraries, own: own.to_vec(), own_took: None, quick, software, profiles: Vec::new() }
     }
 
     fn workloads(&self) -> &'static [&'static str] {
@@ -76,7 +80,8 @@ impl<'a> Lab<'a> {
         }
     }
 
-    fn crowds(&self) -> &'static [u32] {
+    /// How many programs share the card.
+    pub(super) fn crowds(&self) -> &'static [u32] {
         match (self.software, self.quick) {
             (true, true) => &[1, 2],
             (false, true) | (true, false) => &[1, 2, 4],
@@ -89,7 +94,7 @@ impl<'a> Lab<'a> {
         match (self.software, self.quick) {
             (_, true) => 0.3,
             (true, false) => 0.5,
-            (false, false) => 1.5,
+            (false, false) => 1.2,
         }
     }
 
@@ -108,14 +113,16 @@ impl<'a> Lab<'a> {
         let mut parts = Vec::new();
         let mut add = |name: String, seconds: f64, run: Run| parts.push(Planned { name, seconds, run });
         let each = self.seconds() + 0.6;
+        let own_seconds = if self.software { each } else { OWN_SECONDS };
         add("streams".into(), 2.0, Box::new(|lab| lab.streams()));
         for (mode, offered) in ways::offered(&self.devices) {
             let title = cumux_lab::report::title(mode, self.software);
             match offered {
                 Err(why) => add(title, 0.0, Box::new(move |_| Ok((Outcome::Skipped, why.clone())))),
                 Ok(()) => {
-                    let rounds = self.workloads().len() * self.crowds().len() + usize::from(!self.own.is_empty()) * 2;
-                    add(title, each * rounds as f64, Box::new(move |lab| lab.share(mode)));
+                    let rounds = self.workloads().len() * self.crowds().len();
+                    let own = if self.own.is_empty() { 0.0 } else { own_seconds * self.crowds().len() as f64 };
+                    add(title, each * rounds as f64 + own, Box::new(move |lab| lab.share(mode)));
                     // Instances are apart by construction; nothing of them can be told by a model.
                     if mode != "mig" {
                         let title = format!("a fault, {}", cumux_lab::report::title(mode, self.software));
@@ -136,7 +143,7 @@ impl<'a> Lab<'a> {
     }
 
     fn limit(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds()) + SLACK
+        Duration::from_secs_f64(self.seconds()) + if self.software { SLACK } else { SLACK / 2 }
     }
 
     /// Runs one program in the way that is the card's own: natively, or through cumux on a software
@@ -182,31 +189,28 @@ impl<'a> Lab<'a> {
         ))
     }
 
-    /// Every workload with every number of programs by one way.
+    /// Every workload with every number of programs by one way. What goes wrong with one workload
+    /// costs the larger crowds of it; the others go on, and the part has failed in the end.
     fn share(&mut self, mode: &'static str) -> anyhow::Result<Done> {
         let way = Way::open(mode, &self.devices)?;
-        let seconds = self.seconds().to_string();
+        let mut failures = Vec::new();
         for workload in self.workloads() {
-            for clients in self.crowds() {
-                let arguments = self.work(&["load", workload, &seconds, self.size(workload)]);
-                let commands = (0..*clients).map(|_| way.command(&arguments, *clients, &self.libraries, self.software)).collect::<Result<_, _>>()?;
-                let mut crowd = Crowd::start(commands, self.interrupt, self.limit())?;
-                crowd.wait_until_ready()?;
-                crowd.go();
-                let findings = crowd.finish()?.iter().map(End::result).collect::<Result<Vec<Finding>, _>>()?;
-                if findings.iter().any(|finding| !finding.right) {
-                    bail!("{workload} with {clients} programs has wrong results");
-                }
-                self.report.sharing.push(measured(mode, workload, &findings));
-                if *workload == self.workloads()[0] && (*clients == 4 || (*clients == 2 && self.quick)) {
-                    self.report.timelines.push(timeline(mode, workload, &findings));
+            if let Err(why) = self.share_workload(mode, &way, workload) {
+                self.interrupt.check()?;
+                failures.push(format!("{why:#}"));
+                if failures.len() == MOST_FAILURES {
+                    break;
                 }
             }
         }
-        if !self.own.is_empty() {
-            for clients in [1, 2] {
-                let row = self.share_own(mode, &way, clients)?;
-                self.report.sharing.push(row);
+        let mut remark = String::new();
+        if !self.own.is_empty() && failures.len() < MOST_FAILURES {
+            match self.share_own(mode, &way) {
+                Ok(said) => remark = said,
+                Err(why) => {
+                    self.interrupt.check()?;
+                    failures.push(format!("{why:#}"));
+                }
             }
         }
         self.report.find_slowdowns();
@@ -218,32 +222,44 @@ impl<'a> Lab<'a> {
             ("mps", false) => "NVIDIA's MPS in directories of its own, ended afterwards",
             _ => "a private daemon of cumux",
         };
-        Ok((Outcome::Ran, how.to_owned()))
+        if !failures.is_empty() {
+            bail!("{}", failures.join("; "));
+        }
+        Ok((Outcome::Ran, format!("{how}{remark}")))
     }
 
-    /// The user's program, so many times at once.
-    fn share_own(&self, mode: &str, way: &Way, clients: u32) -> anyhow::Result<Row> {
-        let commands = (0..clients).map(|_| way.command(&self.own, clients, &self.libraries, self.software)).collect::<Result<_, _>>()?;
-        let ends = Crowd::start(commands, self.interrupt, OWN_LIMIT)?.finish()?;
-        if let Some(end) = ends.iter().find(|end| !end.status.success()) {
-            bail!("your program ended with {}: {}", end.status, end.last_line());
+    /// One workload with every number of programs.
+    fn share_workload(&mut self, mode: &'static str, way: &Way, workload: &str) -> anyhow::Result<()> {
+        let seconds = self.seconds().to_string();
+        for clients in self.crowds() {
+            let findings = self.crowd_of(way, workload, &seconds, *clients).with_context(|| format!("{workload} with {clients} programs"))?;
+            self.report.sharing.push(measured(mode, workload, &findings));
+            if workload == self.workloads()[0] {
+                self.add_timeline(mode, workload, &findings);
+            }
         }
-        let rates = ends.iter().map(|end| end.said.iter().rev().find_map(|line| rate_in(line)).unwrap_or(1.0 / end.took.as_secs_f64().max(1e-9)));
-        let mut took: Vec<f64> = ends.iter().map(|end| end.took.as_secs_f64() * 1e6).collect();
-        let throughput = rates.sum();
-        took.sort_by(f64::total_cmp);
-        Ok(Row {
-            mode: mode.to_owned(),
-            workload: OWN.to_owned(),
-            clients,
-            source: Source::Measured,
-            throughput,
-            slowdown: 1.0,
-            p50_us: quantile(&took, 0.5),
-            p99_us: quantile(&took, 0.99),
-            start_ms: None,
-            latencies_us: predict::points(&took),
-        })
+        Ok(())
+    }
+
+    fn crowd_of(&self, way: &Way, workload: &str, seconds: &str, clients: u32) -> anyhow::Result<Vec<Finding>> {
+        let arguments = self.work(&["load", workload, seconds, self.size(workload)]);
+        let commands = (0..clients).map(|_| way.command(&arguments, clients, &self.libraries, self.software)).collect::<Result<_, _>>()?;
+        let mut crowd = Crowd::start(commands, self.interrupt, self.limit())?;
+        crowd.wait_until_ready()?;
+        crowd.go();
+        let findings = crowd.finish()?.iter().map(End::finding).collect::<Result<Vec<Finding>, _>>()?;
+        if findings.iter().any(|finding| !finding.right) {
+            bail!("the results are wrong");
+        }
+        Ok(findings)
+    }
+
+    /// Who ran when, for one number of programs.
+    pub(super) fn add_timeline(&mut self, mode: &str, workload: &str, findings: &[Finding]) {
+        let wanted = if self.quick { 2 } else { 4 };
+        if findings.len() == wanted && findings.iter().all(|finding| !finding.spans_us.is_empty()) {
+            self.report.timelines.push(timeline(mode, workload, findings));
+        }
     }
 
     /// One program faults beside others.
@@ -258,10 +274,12 @@ impl<'a> Lab<'a> {
         crowd.add(command(&["fault"])?)?;
         let mut ends = crowd.finish()?;
         let faulty = ends.pop().context("no program ran")?;
-        if !faulty.said.iter().any(|line| line.contains("ILLEGAL_ADDRESS") || line.contains("IllegalAddress")) {
+        // MPS may tell the culprit what it tells the others.
+        let tells = |line: &String| line.contains("ILLEGAL_ADDRESS") || line.contains("IllegalAddress") || (mode == "mps" && line.contains("cudaError"));
+        if !faulty.said.iter().any(tells) {
             bail!("the program with the fault was not told of it: {}", faulty.last_line());
         }
-        let survives = |end: &&End| end.result::<Finding>().is_ok_and(|finding| finding.right);
+        let survives = |end: &&End| end.finding().is_ok_and(|finding| finding.right);
         let survivors = ends.iter().filter(survives).count() as u32;
         let told = ends.iter().find(|end| !survives(end)).map(End::last_line).unwrap_or_default();
         self.report.faults.push(FaultRow { mode: mode.to_owned(), others: INNOCENTS, survivors, told });
@@ -306,13 +324,23 @@ impl<'a> Lab<'a> {
         if !self.own.is_empty() {
             commands.push((OWN.to_owned(), self.own.clone()));
         }
+        let mut failures = Vec::new();
         for (workload, command) in commands {
             self.interrupt.check()?;
-            let (_, observed) = record::observe(&self.devices, &command, Output::Discarded)?;
-            let first = observed.into_iter().next().with_context(|| format!("{workload} did nothing on the card"))?;
-            let profile = first.profile.map_err(|why| anyhow::anyhow!("{workload}: {why}"))?;
-            card::complete(&mut self.report, profile.card.multiprocessors);
-            self.profiles.push((workload, profile));
+            let limit = if workload == OWN { self.own_limit() } else { self.limit() };
+            match profile_of(&self.devices, &command, limit) {
+                Ok(profile) => {
+                    card::complete(&mut self.report, &profile.card);
+                    self.profiles.push((workload, profile));
+                }
+                Err(why) => {
+                    let name = if workload == OWN { "your program" } else { &workload };
+                    failures.push(format!("{name}: {why:#}"));
+                }
+            }
+        }
+        if !failures.is_empty() {
+            bail!("{}", failures.join("; "));
         }
         Ok((Outcome::Ran, "each workload alone, as `cumux record` does it".into()))
     }
@@ -369,6 +397,16 @@ impl<'a> Lab<'a> {
     }
 }
 
+/// The profile of a program that runs alone through cumux.
+fn profile_of(devices: &[DeviceName], command: &[OsString], limit: Duration) -> anyhow::Result<Profile> {
+    let (end, observed) = record::observe(devices, command, Audience::Lab(limit))?;
+    if !end.success() {
+        bail!("it ended with {end} while it was recorded (at most {:.0} s)", limit.as_secs_f64());
+    }
+    let first = observed.into_iter().next().context("it did nothing on the card")?;
+    first.profile.map_err(|why| anyhow::anyhow!("{why}"))
+}
+
 /// The full geometries of equal instances.
 fn geometries(card: &'static cards::CardModel) -> Vec<String> {
     let Some(table) = &card.mig else { return Vec::new() };
@@ -383,7 +421,8 @@ fn geometries(card: &'static cards::CardModel) -> Vec<String> {
     found.into_iter().map(|(_, names)| names).collect()
 }
 
-fn measured(mode: &str, workload: &str, findings: &[Finding]) -> Row {
+/// What a crowd of programs that have told of their requests has shown.
+pub(super) fn measured(mode: &str, workload: &str, findings: &[Finding]) -> Row {
     let mut points: Vec<f64> = findings.iter().flat_map(|finding| finding.points_us.iter().copied()).collect();
     points.sort_by(f64::total_cmp);
     let worst = |of: fn(&Finding) -> f64| findings.iter().map(of).fold(0.0, f64::max);
@@ -392,11 +431,12 @@ fn measured(mode: &str, workload: &str, findings: &[Finding]) -> Row {
         workload: workload.to_owned(),
         clients: findings.len() as u32,
         source: Source::Measured,
+        basis: Basis::Requests,
         throughput: findings.iter().map(|finding| finding.requests / finding.seconds.max(1e-9)).sum(),
         slowdown: 1.0,
         p50_us: worst(|finding| finding.p50_us),
         p99_us: worst(|finding| finding.p99_us),
-        start_ms: Some(worst(|finding| finding.start_ms)),
+        start_ms: findings.iter().map(|finding| finding.start_ms).collect::<Option<Vec<f64>>>().map(|all| all.into_iter().fold(0.0, f64::max)),
         latencies_us: predict::points(&points),
     }
 }
@@ -407,27 +447,9 @@ fn timeline(mode: &str, workload: &str, findings: &[Finding]) -> Timeline {
     Timeline { mode: mode.to_owned(), workload: workload.to_owned(), spans_us: findings.iter().map(spans).collect() }
 }
 
-/// The rate that a line names: the number before `/s`, or before words that end in `per second`.
-fn rate_in(line: &str) -> Option<f64> {
-    let line = line.to_lowercase();
-    let at = line.find("/s").or_else(|| line.find("per second"))?;
-    let number = line[..at].split_whitespace().rev().find_map(|word| word.trim_matches(|c: char| !c.is_ascii_digit()).replace(',', "").parse::<f64>().ok())?;
-    (number.is_finite() && number > 0.0).then_some(number)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_are_found_in_what_programs_print() {
-        assert_eq!(rate_in("throughput: 1234.5 images/s"), Some(1234.5));
-        assert_eq!(rate_in("1,200 requests per second (p99 3 ms)"), Some(1200.0));
-        assert_eq!(rate_in("Rate = 17 it/s"), Some(17.0));
-        for none in ["done", "images/s", "0 images/s", "took 3 seconds", "see /srv/model"] {
-            assert_eq!(rate_in(none), None, "{none}");
-        }
-    }
 
     #[test]
     fn geometries_of_equal_instances_are_found() {

@@ -7,14 +7,27 @@ use crate::library;
 use crate::private::PrivateDaemon;
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
+use cumux_control::settings::VISIBLE_VARIABLE;
+use cumux_link::Process;
+use rustix::process::Signal;
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The percentage that MPS clients read.
 const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+/// Tells a program that it runs in the lab.
+pub const LAB_VARIABLE: &str = "CUMUX_LAB";
+/// How long NVIDIA's daemon and its server may take to end after `quit -t 2`.
+const MPS_END: Duration = Duration::from_secs(20);
+/// The longest directory for its folder: paths of sockets have at most 107 characters.
+const LONGEST_PLACE: usize = 40;
+/// Where NVIDIA's daemon leaves its process number, in its pipe directory.
+const MPS_PID: &str = "nvidia-cuda-mps-control.pid";
 
 /// NVIDIA's MPS in directories of its own.
 pub struct Mps {
@@ -23,12 +36,21 @@ pub struct Mps {
 }
 
 impl Mps {
-    fn start(control: PathBuf) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("cumux-lab-mps-").tempdir().context("cannot make a folder for NVIDIA's MPS")?;
+    /// Starts the daemon for one card, which its clients then see as their only one.
+    fn start(control: PathBuf, card: &str) -> anyhow::Result<Self> {
+        let make = |place: PathBuf| tempfile::Builder::new().prefix("cumux-mps-").tempdir_in(place);
+        let usual = Some(std::env::temp_dir()).filter(|usual| usual.as_os_str().len() <= LONGEST_PLACE);
+        let folder = make(usual.unwrap_or_else(|| PathBuf::from("/tmp"))).context("cannot make a folder for NVIDIA's MPS")?;
         let mps = Self { control, folder };
-        let output = mps.command().arg("-d").stdin(Stdio::null()).output().context("cannot start NVIDIA's MPS")?;
-        if !output.status.success() {
-            bail!("NVIDIA's MPS does not start: {}", String::from_utf8_lossy(&output.stderr).trim());
+        // Into a file: the daemon goes into the background and may keep what it was given.
+        let said = mps.folder.path().join("start.txt");
+        let file = File::create(&said).context("cannot write into the folder of NVIDIA's MPS")?;
+        let twice = file.try_clone().context("cannot write into the folder of NVIDIA's MPS")?;
+        let mut command = mps.command();
+        command.arg("-d").env(VISIBLE_VARIABLE, card).stdin(Stdio::null()).stdout(file).stderr(twice);
+        let status = command.status().context("cannot start NVIDIA's MPS")?;
+        if !status.success() {
+            bail!("NVIDIA's MPS does not start ({status}): {}", fs::read_to_string(said).unwrap_or_default().trim());
         }
         Ok(mps)
     }
@@ -38,22 +60,66 @@ impl Mps {
         command.env(PIPE_VARIABLE, self.folder.path()).env(LOG_VARIABLE, self.folder.path());
         command
     }
+
+    /// Gives the daemon a command. Its answer; nothing where there is no daemon.
+    fn ask(&self, words: &str) -> String {
+        let child = self.command().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let answer = child.and_then(|mut child| {
+            let told = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(words.as_bytes()));
+            if told.is_err() || !Process::open(child.id()).is_ok_and(|process| process.ended(Some(MPS_END))) {
+                child.kill()?;
+            }
+            child.wait_with_output()
+        });
+        answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default()
+    }
 }
 
 impl Drop for Mps {
+    /// The next part is to have the card without a server of MPS on it.
     fn drop(&mut self) {
-        let child = self.command().stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        if let Ok(mut child) = child {
-            let _ = child.stdin.take().map(|mut stdin| stdin.write_all(b"quit -t 2\n"));
-            let _ = child.wait();
+        let daemon = fs::read_to_string(self.folder.path().join(MPS_PID)).unwrap_or_default();
+        let servers = self.ask("get_server_list\n");
+        let numbers = daemon.split_whitespace().chain(servers.split_whitespace()).filter_map(|word| word.parse::<u32>().ok());
+        // Opened before they end: their numbers may be others' afterwards.
+        let processes: Vec<Process> = numbers.filter(|number| is_of_mps(*number)).filter_map(|number| Process::open(number).ok()).collect();
+        self.ask("quit -t 2\n");
+        for process in processes {
+            if !process.ended(Some(MPS_END)) {
+                let _ = process.signal(Signal::KILL);
+            }
         }
     }
 }
 
+/// Whether this process is one of NVIDIA's MPS.
+fn is_of_mps(number: u32) -> bool {
+    fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|name| name.starts_with("nvidia-cuda-mps"))
+}
+
+/// The card as `CUDA_VISIBLE_DEVICES` and nvidia-smi name it: what the variable of this process has
+/// at that place, or the number itself.
+pub fn name_for_driver(ordinal: u32) -> String {
+    name_among(std::env::var(VISIBLE_VARIABLE).ok().as_deref(), ordinal)
+}
+
+fn name_among(visible: Option<&str>, ordinal: u32) -> String {
+    let named = visible.and_then(|visible| visible.split(',').nth(ordinal as usize)).map(str::trim).filter(|name| !name.is_empty());
+    named.map_or_else(|| ordinal.to_string(), str::to_owned)
+}
+
+/// The real card of a lab that is about one.
+fn driver_name(devices: &[DeviceName]) -> Option<String> {
+    devices.iter().find_map(|device| match device {
+        DeviceName::Cuda(ordinal) => Some(name_for_driver(*ordinal)),
+        _ => None,
+    })
+}
+
 /// A way that is ready.
 pub enum Way {
-    /// Without a daemon: the driver takes turns.
-    Native,
+    /// Without a daemon: the driver takes turns on the card of this name.
+    Native(String),
     /// Through NVIDIA's MPS.
     Mps(Mps),
     /// Through cumux; each program with a part of the multiprocessors, if one is said.
@@ -103,9 +169,9 @@ impl Way {
                 Ok(Way::Cumux(daemon, MultiprocessorSplit::Shared))
             }
             "mig" if software => Ok(Way::Cumux(PrivateDaemon::start(devices)?, MultiprocessorSplit::Equal)),
-            "time_sliced" => Ok(Way::Native),
+            "time_sliced" => Ok(Way::Native(driver_name(devices).unwrap_or_default())),
             "mps" => match card::mps_control() {
-                Ok(control) => Ok(Way::Mps(Mps::start(control)?)),
+                Ok(control) => Ok(Way::Mps(Mps::start(control, &driver_name(devices).unwrap_or_default())?)),
                 Err(why) => bail!("{why}"),
             },
             other => bail!("{} has no way {other}", device::list(devices)),
@@ -116,12 +182,16 @@ impl Way {
     pub fn command(&self, program: &[OsString], clients: u32, libraries: &Path, software: bool) -> anyhow::Result<Command> {
         let (name, arguments) = program.split_first().context("no program")?;
         let mut command = Command::new(name);
-        command.args(arguments).env_remove(PERCENTAGE);
+        command.args(arguments).env_remove(PERCENTAGE).env(LAB_VARIABLE, "1");
         match self {
             // An empty name keeps both NVIDIA's MPS and cumux away.
-            Way::Native => command.env(PIPE_VARIABLE, "/nowhere/cumux-lab"),
-            Way::Mps(mps) => command.env(PIPE_VARIABLE, mps.folder.path()).env(LOG_VARIABLE, mps.folder.path()),
+            Way::Native(card) => command.env(PIPE_VARIABLE, "/nowhere/cumux-lab").env(VISIBLE_VARIABLE, card),
+            // Daemons have chosen the card already: a client that chose once more would find none.
+            Way::Mps(mps) => command.env(PIPE_VARIABLE, mps.folder.path()).env(LOG_VARIABLE, mps.folder.path()).env_remove(VISIBLE_VARIABLE),
             Way::Cumux(daemon, parts) => {
+                if !software {
+                    command.env_remove(VISIBLE_VARIABLE);
+                }
                 command.env(PIPE_VARIABLE, daemon.pipe()).env(library::VARIABLE, library::path_with(libraries));
                 command.envs(library::compilers_environment(libraries, software));
                 if *parts == MultiprocessorSplit::Equal && clients > 1 {
@@ -131,5 +201,40 @@ impl Way {
             }
         };
         Ok(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn the_driver_is_told_of_a_card_what_the_user_calls_it() {
+        assert_eq!([name_among(None, 0), name_among(None, 3), name_among(Some(""), 0)], ["0", "3", "0"]);
+        assert_eq!([name_among(Some("5, GPU-1a"), 0), name_among(Some("5, GPU-1a"), 1), name_among(Some("5"), 2)], ["5", "GPU-1a", "2"]);
+    }
+
+    /// A control program whose daemon keeps the output that it was given, and ends when it is told.
+    #[test]
+    fn nothing_of_mps_is_left_for_the_next_way() {
+        let room = tempfile::tempdir().expect("a folder");
+        let (control, daemon) = (room.path().join("control"), room.path().join("nvidia-cuda-mps-server"));
+        fs::copy("/bin/sleep", &daemon).expect("a program that sleeps");
+        let text = format!(
+            "#!/bin/sh\nif [ \"$1\" = -d ]; then\n  [ \"$CUDA_VISIBLE_DEVICES\" = 5 ] || exit 4\n  {} 600 &\n  echo $! > \"$CUDA_MPS_PIPE_DIRECTORY/server\"\nelse\n  \
+             read -r word\n  pid=$(cat \"$CUDA_MPS_PIPE_DIRECTORY/server\")\n  case $word in get_server_list) echo $pid;; 'quit -t 2') kill $pid;; esac\nfi\n",
+            daemon.display()
+        );
+        fs::write(&control, text).expect("a file");
+        fs::set_permissions(&control, fs::Permissions::from_mode(0o755)).expect("its rights");
+        let why = Mps::start(control.clone(), "0").err().expect("it ends with 4");
+        assert!(why.to_string().contains("exit status: 4"), "{why}");
+        let mps = Mps::start(control, "5").expect("it starts, and nobody waits for its daemon");
+        let number = fs::read_to_string(mps.folder.path().join("server")).expect("a number").trim().parse().expect("a number");
+        let server = Process::open(number).expect("it runs");
+        assert!(server.is_alive());
+        drop(mps);
+        assert!(!server.is_alive(), "it has ended before the next way begins");
     }
 }

@@ -1,0 +1,186 @@
+//! The user's program among the workloads. docs/lab.md, "A program of yours", has what it and the
+//! lab say to each other.
+//!
+//! One that says `ready` and gives a result is a workload like the lab's own. Any other runs once
+//! and twice at a time, and is timed, or gives a rate.
+
+use super::crowd::{Crowd, End, Finding};
+use super::parts::{Lab, OWN, SLACK, measured};
+use super::ways::Way;
+use anyhow::{Context as _, bail};
+use cumux_lab::predict;
+use cumux_lab::report::{Basis, Row, Source};
+use cumux_planner::simulate::quantile;
+use std::time::Duration;
+
+/// Longest that the first round of the user's program may take.
+const LONGEST: Duration = Duration::from_secs(900);
+/// A crowd that needs longer to get ready is the largest one.
+const LONGEST_START: Duration = Duration::from_secs(40);
+/// Copies of a program that does not tell of its requests.
+const MOST_SILENT: u32 = 2;
+
+/// What a crowd has shown.
+#[derive(Debug)]
+enum Shown {
+    /// Each copy has told of its requests.
+    Requests(Vec<Finding>),
+    /// The copies ran. True if they gave results, and had not said that they are ready.
+    Programs(Vec<End>, bool),
+}
+
+impl Lab<'_> {
+    /// The longest that a round of the user's program may take: once one is known, others are not
+    /// waited for much longer.
+    pub(super) fn own_limit(&self) -> Duration {
+        self.own_took.map_or(LONGEST, |took| (SLACK + 4 * took).min(LONGEST))
+    }
+
+    /// The user's program with every number of copies, or with one and two. Returns what is to be
+    /// said of it besides. Rows of the crowds before one that fails are in the report.
+    pub(super) fn share_own(&mut self, mode: &str, way: &Way) -> anyhow::Result<String> {
+        let mut remark = String::new();
+        let mut tells = true;
+        for clients in self.crowds() {
+            if !tells && *clients > MOST_SILENT {
+                break;
+            }
+            let (shown, start) = self.run_own(way, *clients).with_context(|| format!("your program, {clients} at once"))?;
+            match shown {
+                Shown::Requests(findings) => {
+                    self.report.sharing.push(measured(mode, OWN, &findings));
+                    self.add_timeline(mode, OWN, &findings);
+                }
+                Shown::Programs(..) if tells && *clients > 1 => bail!("your program, {clients} at once: it gave no result, which it did alone"),
+                Shown::Programs(ends, unready) => {
+                    tells = false;
+                    self.report.sharing.push(timed(mode, &ends));
+                    if unready {
+                        ". Your program gave a result without having said ready: it was measured as one that gives none".clone_into(&mut remark);
+                    }
+                }
+            }
+            if tells && start > LONGEST_START {
+                remark =
+                    format!(". {clients} copies of your program needed {:.0} seconds to get ready: larger crowds of it were left out", start.as_secs_f64());
+                break;
+            }
+        }
+        Ok(remark)
+    }
+
+    /// So many copies at once, and how long they needed to get ready.
+    fn run_own(&mut self, way: &Way, clients: u32) -> anyhow::Result<(Shown, Duration)> {
+        let commands = (0..clients).map(|_| way.command(&self.own, clients, &self.libraries, self.software)).collect::<Result<_, _>>()?;
+        let mut crowd = Crowd::start(commands, self.interrupt, self.own_limit())?;
+        let ready = crowd.wait_until_ready_or_ended()?;
+        let start = crowd.elapsed();
+        crowd.go();
+        let ends = crowd.finish()?;
+        let took = ends.iter().map(|end| end.took).max().unwrap_or_default();
+        self.own_took = self.own_took.max(Some(took));
+        Ok((shown(ends, ready)?, start))
+    }
+}
+
+/// What these copies have shown, of which so many had said that they are ready.
+fn shown(ends: Vec<End>, ready: usize) -> anyhow::Result<Shown> {
+    if let Some(end) = ends.iter().find(|end| !end.status.success()) {
+        bail!("it ended with {}: {}", end.status, end.last_line());
+    }
+    let gives = ends.iter().any(|end| end.result_line().is_some());
+    if ready == 0 || !gives {
+        let unready = ends.iter().any(|end| end.finding().is_ok());
+        return Ok(Shown::Programs(ends, unready));
+    }
+    if ready < ends.len() {
+        bail!("{ready} of {} copies said ready", ends.len());
+    }
+    let findings = ends.iter().map(End::finding).collect::<Result<Vec<Finding>, _>>();
+    let findings = findings.context("it said ready, and docs/lab.md says what result it has to give then")?;
+    let wrong = findings.iter().filter(|finding| !finding.right).count();
+    if wrong > 0 {
+        bail!("{wrong} of {} copies say that their results are wrong", ends.len());
+    }
+    Ok(Shown::Requests(findings))
+}
+
+/// What copies have shown that do not tell of their requests: their rates, or how long they took.
+fn timed(mode: &str, ends: &[End]) -> Row {
+    let rates: Option<Vec<f64>> = ends.iter().map(|end| end.said.iter().rev().find_map(|line| rate_in(line))).collect();
+    let mut took: Vec<f64> = ends.iter().map(|end| end.took.as_secs_f64() * 1e6).collect();
+    took.sort_by(f64::total_cmp);
+    Row {
+        mode: mode.to_owned(),
+        workload: OWN.to_owned(),
+        clients: ends.len() as u32,
+        source: Source::Measured,
+        basis: if rates.is_some() { Basis::Rate } else { Basis::Programs },
+        throughput: rates.map_or_else(|| took.iter().map(|us| 1e6 / us.max(1e-3)).sum(), |rates| rates.iter().sum()),
+        slowdown: 1.0,
+        p50_us: quantile(&took, 0.5),
+        p99_us: quantile(&took, 0.99),
+        start_ms: None,
+        latencies_us: predict::points(&took),
+    }
+}
+
+/// The rate that a line names: the number before `/s`, or before words that end in `per second`.
+fn rate_in(line: &str) -> Option<f64> {
+    let line = line.to_lowercase();
+    let at = line.find("/s").or_else(|| line.find("per second"))?;
+    let number = line[..at].split_whitespace().rev().find_map(|word| word.trim_matches(|c: char| !c.is_ascii_digit()).replace(',', "").parse::<f64>().ok())?;
+    (number.is_finite() && number > 0.0).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
+    fn end(said: &[&str]) -> End {
+        let said = said.iter().map(|line| (*line).to_owned()).collect();
+        End { status: ExitStatus::from_raw(0), took: Duration::from_secs(2), said }
+    }
+
+    const RESULT: &str = r#"{"requests": 8, "seconds": 2.0, "p50_us": 10, "p99_us": 20}"#;
+
+    #[test]
+    fn a_program_that_is_ready_and_gives_a_result_is_a_workload() {
+        let of = |said: &[&[&str]], ready| shown(said.iter().map(|lines| end(lines)).collect(), ready);
+        assert!(matches!(of(&[&["loading", RESULT, "4 passes/s"], &[RESULT]], 2).expect("two results"), Shown::Requests(two) if two.len() == 2));
+        // Without `ready` the copies were not in step; without a result there is nothing to compare.
+        assert!(matches!(of(&[&[RESULT]], 0).expect("a program"), Shown::Programs(_, true)));
+        assert!(matches!(of(&[&["4 passes/s"]], 1).expect("a program"), Shown::Programs(_, false)));
+        assert!(matches!(of(&[&["{}"]], 0).expect("a program that writes JSON"), Shown::Programs(_, false)));
+        for (said, ready, says) in [
+            (vec![["{}"].as_slice()], 1, "missing field `requests`"),
+            (vec![&[RESULT], &[RESULT]], 1, "1 of 2 copies said ready"),
+            (vec![&[RESULT], &["killed"]], 2, "a program said: killed"),
+            (vec![&[r#"{"requests": 8, "seconds": 2, "p50_us": 1, "p99_us": 2, "right": false}"#]], 1, "1 of 1 copies say that their results are wrong"),
+        ] {
+            let said = format!("{:#}", of(&said, ready).expect_err("no workload"));
+            assert!(said.contains(says), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_gives_no_result_is_timed_or_gives_a_rate() {
+        let named = timed("cumux", &[end(&["10 images/s"]), end(&["12 images/s", "done"])]);
+        assert_eq!((named.basis, named.throughput, named.clients), (Basis::Rate, 22.0, 2));
+        // One rate of two is none.
+        let timed = timed("cumux", &[end(&["10 images/s"]), end(&["done"])]);
+        assert_eq!((timed.basis, timed.throughput, timed.p99_us), (Basis::Programs, 1.0, 2e6));
+    }
+
+    #[test]
+    fn rates_are_found_in_what_programs_print() {
+        assert_eq!(rate_in("throughput: 1234.5 images/s"), Some(1234.5));
+        assert_eq!(rate_in("1,200 requests per second (p99 3 ms)"), Some(1200.0));
+        assert_eq!(rate_in("Rate = 17 it/s"), Some(17.0));
+        for none in ["done", "images/s", "0 images/s", "took 3 seconds", "see /srv/model"] {
+            assert_eq!(rate_in(none), None, "{none}");
+        }
+    }
+}
