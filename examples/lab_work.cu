@@ -1,6 +1,7 @@
 // The programs of `cumux lab`. Without arguments: one round of each, compared with what the CPU finds.
 //   load KIND SECONDS SIZE  requests one after the other for so long; KIND is spin, tiny, matmul or memory
 //   streams SIZE            two streams against one, and copies beside kernels
+//   launches                what a launch costs the host
 //   slices SECONDS          a kernel that watches the card's clock: gaps are other contexts' turns
 //   fault                   works a little, then writes where nothing is
 // `load` says "ready" and begins when it reads a line, or at once with a further argument. What it found is one line of JSON. SIZE 0 is for a software GPU.
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <string>
 
 static double now_us() {
@@ -217,6 +219,31 @@ static int streams(int size) {
     return 0;
 }
 
+static double thread_ns() {
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return double(now.tv_sec) * 1e9 + double(now.tv_nsec);
+}
+
+// A processor's time for one launch, where the card's queue has room.
+static int launches() {
+    Work work(TINY, 0);
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    std::vector<double> each;
+    const int rounds = 200, batch = 100;
+    for (int round = 0; round < rounds; ++round) {
+        double from = thread_ns();
+        for (int i = 0; i < batch; ++i) work.launch(stream);
+        each.push_back((thread_ns() - from) / batch);
+        CHECK(cudaGetLastError());
+        CHECK(cudaStreamSynchronize(stream));
+    }
+    std::sort(each.begin(), each.end());
+    std::printf("{\"launch_ns\":%.1f}\n", part(each, 0.5));
+    return work.right() ? 0 : 1;
+}
+
 static int slices(double seconds) {
     const int most = 4096;
     unsigned long long *gaps;
@@ -252,6 +279,7 @@ int main(int argc, char **argv) {
     std::string what = argc > 1 ? argv[1] : "";
     if (what == "load" && (argc == 5 || argc == 6) && kind_of(argv[2], &kind)) return load(kind, std::atof(argv[3]), std::atoi(argv[4]), argc == 5, begun);
     if (what == "streams" && argc == 3) return streams(std::atoi(argv[2]));
+    if (what == "launches" && argc == 2) return launches();
     if (what == "slices" && argc == 3) return slices(std::atof(argv[2]));
     if (what == "fault" && argc == 2) return fault();
     if (argc > 2 || (argc == 2 && std::atoi(argv[1]) < 1)) {

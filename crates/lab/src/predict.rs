@@ -7,8 +7,65 @@ use cumux_planner::profile::{CardFacts, Profile};
 use cumux_planner::simulate::{Arrival, Effort, Load, quantile, run};
 use cumux_planner::work::{Machine, Work};
 
+/// Most events of one simulation: seconds, for sixteen copies of a large model.
+const MOST_EVENTS: u64 = 4_000_000;
+/// Launches of one simulation, as long as each copy has this many requests.
+const MOST_LAUNCHES: u32 = 80_000;
+const LEAST_REQUESTS: u32 = 20;
 /// Points of a distribution.
 const POINTS: usize = 20;
+
+/// A prediction that is asked for.
+#[derive(Debug, Clone)]
+pub enum Question<'a> {
+    /// So many copies in one way ([`share`]).
+    Share(Machine, Mode, u32),
+    /// One in each instance of a geometry ([`instances`]).
+    Instances(&'static CardModel, &'a str),
+}
+
+impl Question<'_> {
+    /// The answer for a program, if it runs there.
+    #[must_use]
+    pub fn ask(&self, profile: &Profile, workload: &str, trial: Trial) -> Option<Row> {
+        match self {
+            Self::Share(machine, mode, clients) => share(machine, profile, workload, *mode, *clients, trial),
+            Self::Instances(card, geometry) => instances(card, geometry, profile, workload, trial),
+        }
+    }
+
+    /// Copies of which it is.
+    fn clients(&self) -> u32 {
+        match self {
+            Self::Share(_, _, clients) => *clients,
+            Self::Instances(..) => 1,
+        }
+    }
+}
+
+/// Answers questions about programs, on several threads, in their order. `go_on` says whether it is
+/// still wanted.
+pub fn ask_all(questions: &[(Question<'_>, &str, &Profile)], trial: Trial, threads: usize, go_on: impl Fn() -> bool + Sync) -> Vec<Row> {
+    // Those with the most copies take longest: they are spread over the threads first.
+    let mut order: Vec<usize> = (0..questions.len()).collect();
+    order.sort_by_key(|number| std::cmp::Reverse(questions[*number].0.clients()));
+    let threads = threads.clamp(1, questions.len().max(1));
+    let part = |thread: usize| {
+        let of_thread = order.iter().skip(thread).step_by(threads).take_while(|_| go_on());
+        let answer = |number: &usize| {
+            let (question, workload, profile) = &questions[*number];
+            Some((*number, question.ask(profile, workload, trial)?))
+        };
+        of_thread.filter_map(answer).collect::<Vec<(usize, Row)>>()
+    };
+    let part = &part;
+    let mut rows: Vec<(usize, Row)> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || part(thread))).collect();
+        running.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    rows.sort_by_key(|(number, _)| *number);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
 
 /// The machine on which a profile was recorded.
 #[must_use]
@@ -33,26 +90,38 @@ pub fn points(sorted: &[f64]) -> Vec<f64> {
     (1..=POINTS).map(|point| quantile(sorted, point as f64 / POINTS as f64)).collect()
 }
 
+/// How much is simulated, and on what host.
+#[derive(Debug, Clone, Copy)]
+pub struct Trial {
+    /// Requests of each copy.
+    pub requests: u32,
+    /// How many times as long as on the planner's host a launch takes on this one.
+    pub host: f64,
+}
+
 /// Copies of a program on a machine, each request after the other. `None` if a kernel of it does
 /// not run there.
 #[must_use]
-pub fn share(machine: &Machine, profile: &Profile, workload: &str, mode: Mode, clients: u32, requests: u32) -> Option<Row> {
+pub fn share(machine: &Machine, profile: &Profile, workload: &str, mode: Mode, clients: u32, trial: Trial) -> Option<Row> {
     let work = Work::on(profile, machine).ok()?;
+    // Many kernels of many programs cut each other into small groups, and each is an event.
+    let launches = (work.steps.len() as u32).saturating_mul(clients).max(1);
+    let trial = Trial { requests: trial.requests.min((MOST_LAUNCHES / launches).max(LEAST_REQUESTS)), ..trial };
     let load = |client: usize| Load { work: &work, arrival: Arrival::Closed, context: mode.context(client), cap: machine.multiprocessors };
     let loads: Vec<Load<'_>> = (0..clients as usize).map(load).collect();
-    row(machine, &loads, mode, mode.name(), workload, requests)
+    row(machine, &loads, mode, workload, trial)
 }
 
 /// One copy of a program in each instance of a geometry.
 #[must_use]
-pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, workload: &str, requests: u32) -> Option<Row> {
+pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, workload: &str, trial: Trial) -> Option<Row> {
     let table = card.mig.as_ref()?;
     let placed = table.place(geometry.split(',')).ok()?;
     let mut latencies = Vec::new();
     let (mut throughput, mut p99, mut clients) = (0.0, 0.0_f64, 0);
     for instance in &placed.instances {
         let machine = Machine::instance(card, table, instance);
-        let row = share(&machine, profile, workload, Mode::Exclusive, 1, requests)?;
+        let row = share(&machine, profile, workload, Mode::Exclusive, 1, trial)?;
         throughput += row.throughput;
         p99 = p99.max(row.p99_us);
         latencies.extend(row.latencies_us);
@@ -75,9 +144,9 @@ pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, wo
     })
 }
 
-fn row(machine: &Machine, loads: &[Load<'_>], mode: Mode, name: &str, workload: &str, requests: u32) -> Option<Row> {
-    let effort = Effort { requests, events: 400_000 };
-    let outcome = run(machine, loads, mode.turns(), mode.submission(), effort);
+fn row(machine: &Machine, loads: &[Load<'_>], mode: Mode, workload: &str, trial: Trial) -> Option<Row> {
+    let effort = Effort { requests: trial.requests, events: MOST_EVENTS };
+    let outcome = run(machine, loads, mode.turns(), mode.submission().on_host(trial.host), effort);
     let mut all: Vec<f64> = outcome.clients.iter().flat_map(|client| client.latencies.iter().map(|ns| ns / 1e3)).collect();
     if all.is_empty() {
         return None;
@@ -85,7 +154,7 @@ fn row(machine: &Machine, loads: &[Load<'_>], mode: Mode, name: &str, workload: 
     all.sort_by(f64::total_cmp);
     let p99_us = outcome.clients.iter().map(|client| quantile(&client.latencies, 0.99) / 1e3).fold(0.0, f64::max);
     Some(Row {
-        mode: name.to_owned(),
+        mode: mode.name().to_owned(),
         workload: workload.to_owned(),
         clients: loads.len() as u32,
         source: Source::Predicted,
@@ -97,4 +166,63 @@ fn row(machine: &Machine, loads: &[Load<'_>], mode: Mode, name: &str, workload: 
         start_ms: None,
         latencies_us: points(&all),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cumux_planner::card;
+    use cumux_planner::profile::{Duration, FORMAT, Kernel, Step, VERSION};
+
+    /// A pass of so many kernels that a host launches one after the other.
+    fn model(kernels: u64) -> Profile {
+        let facts = cumux_planner::profile::by_hand::facts(card::find("h200").expect("a card"));
+        let duration = Duration { mean_ns: 4000.0, p99_ns: 4000.0 };
+        let kernel = Kernel { name: "layer".into(), count: 1, blocks: 98, threads: 256, registers: 64, shared: 0, duration, traffic: None, issue: None };
+        let launch = Step::Launch { kernel: 0, stream: 0, gap_ns: 3000 };
+        Profile {
+            format: FORMAT.into(),
+            version: VERSION,
+            program: "model".into(),
+            recorded: None,
+            card: facts,
+            kernels: vec![kernel],
+            copies: vec![],
+            request: vec![Step::Repeat { times: kernels, steps: vec![launch] }, Step::Wait { stream: None, gap_ns: 0 }],
+            requests: 1,
+            memory: vec![],
+            host: None,
+            notes: vec![],
+        }
+    }
+
+    #[test]
+    fn answers_come_in_the_order_of_the_questions() {
+        let profile = model(8);
+        let machine = machine(&profile.card, 1024);
+        let ways = [Mode::TimeSliced, Mode::Cumux].map(|mode| [1, 16, 2].map(|clients| Question::Share(machine.clone(), mode, clients)));
+        let questions: Vec<_> = ways.into_iter().flatten().map(|question| (question, "model", &profile)).collect();
+        let trial = Trial { requests: 10, host: 1.0 };
+        let found: Vec<String> = ask_all(&questions, trial, 3, || true).iter().map(|row| format!("{row:?}")).collect();
+        let alone: Vec<String> =
+            questions.iter().filter_map(|(question, name, profile)| question.ask(profile, name, trial)).map(|row| format!("{row:?}")).collect();
+        assert_eq!((found.len(), found), (6, alone));
+        assert!(ask_all(&questions, trial, 3, || false).is_empty(), "nobody wants them any more");
+    }
+
+    /// Sixteen programs whose passes have 160 kernels: events must not run out before there is a
+    /// figure.
+    #[test]
+    fn many_copies_of_a_large_model_have_a_prediction() {
+        let profile = model(160);
+        let machine = machine(&profile.card, 1024);
+        let trial = Trial { requests: 100, host: 1.0 };
+        let row = share(&machine, &profile, "model", Mode::Cumux, 16, trial).expect("a row");
+        let alone = share(&machine, &profile, "model", Mode::Cumux, 1, trial).expect("a row");
+        assert!(row.throughput > 1.5 * alone.throughput && row.p99_us > alone.p99_us, "{} {}", row.throughput, alone.throughput);
+        // On a slower host fewer are done.
+        let slower = share(&machine, &profile, "model", Mode::TimeSliced, 1, Trial { host: 2.0, ..trial }).expect("a row");
+        let native = share(&machine, &profile, "model", Mode::TimeSliced, 1, trial).expect("a row");
+        assert!(slower.throughput < 0.8 * native.throughput, "{} {}", slower.throughput, native.throughput);
+    }
 }

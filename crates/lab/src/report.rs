@@ -28,6 +28,8 @@ pub struct Report {
     pub overlap: Option<Overlap>,
     /// How contexts take turns.
     pub slices: Option<Slices>,
+    /// What a launch costs this machine's processors.
+    pub launches: Option<Launches>,
     /// What a fault takes down.
     pub faults: Vec<FaultRow>,
     /// Who ran when.
@@ -195,6 +197,15 @@ pub struct Slices {
     pub switch_us: f64,
     /// Turns that were seen.
     pub turns: u64,
+}
+
+/// What a launch costs the host, without MPS or cumux.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Launches {
+    /// A processor's time for one.
+    pub launch_ns: f64,
+    /// How many times the planner's host takes: the predictions are made for this one.
+    pub factor: f64,
 }
 
 /// A program faults beside others.

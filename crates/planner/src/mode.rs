@@ -65,9 +65,11 @@ const MPS_CLIENTS: u32 = 60;
 /// Clients of one executor of cumux: its windows (ARCHITECTURE.md, "Addresses").
 const CUMUX_CLIENTS: u32 = 512;
 
-/// As a process alone launches: h200.txt, "ns of CPU per launch" (2,602), and "W2 n=1 N=1" for the
-/// rest of 7.6 µs.
-const NATIVE: Submission = Submission { launch_ns: 2600.0, start_ns: 2200.0, notify_ns: 1500.0, between_ns: 400.0, common: None };
+/// A processor's time for a launch, without MPS or cumux: h200.txt, "ns of CPU per launch" (2,602).
+/// A host where it is another is that much slower or faster in everything ([`Submission::on_host`]).
+pub const LAUNCH_NS: f64 = 2600.0;
+/// As a process alone launches: the rest of 7.6 µs of "W2 n=1 N=1".
+const NATIVE: Submission = Submission { launch_ns: LAUNCH_NS, start_ns: 2200.0, notify_ns: 1500.0, between_ns: 400.0, common: None };
 
 impl Mode {
     /// The ways in which several programs can share.
@@ -122,16 +124,16 @@ impl Mode {
         match self {
             Mode::Exclusive | Mode::TimeSliced => NATIVE,
             // The driver's lock: threads of one process launch one after the other.
-            Mode::Streams => Submission { start_ns: 100.0, common: Some(Common { chain_ns: 0.0, kernel_ns: 2100.0, longest: 1 }), ..NATIVE },
+            Mode::Streams => Submission { start_ns: 100.0, common: Some(Common { chain_ns: 0.0, kernel_ns: 2100.0, longest: 1, by_host: true }), ..NATIVE },
             // h200.txt, "ns of CPU per launch" (2,850).
             Mode::Mps => {
-                let common = Some(Common { chain_ns: 0.0, kernel_ns: MPS_KERNEL_NS, longest: 1 });
+                let common = Some(Common { chain_ns: 0.0, kernel_ns: MPS_KERNEL_NS, longest: 1, by_host: false });
                 Submission { launch_ns: 2850.0, start_ns: 1000.0, common, ..NATIVE }
             }
             // h200.txt: 455 ns of CPU a launch; "W2 n=8", N = 1 and 100: 2.1 and 0.39 µs a kernel,
             // of chains of up to 48 (one-context-h200, E4); "W2 n=1 N=1": 9 µs.
             Mode::Cumux | Mode::CumuxOwn => {
-                let common = Some(Common { chain_ns: 1750.0, kernel_ns: 350.0, longest: 48 });
+                let common = Some(Common { chain_ns: 1750.0, kernel_ns: 350.0, longest: 48, by_host: true });
                 Submission { launch_ns: 455.0, start_ns: 2200.0, notify_ns: 2200.0, between_ns: 400.0, common }
             }
         }

@@ -70,6 +70,17 @@ pub struct Submission {
     pub common: Option<Common>,
 }
 
+impl Submission {
+    /// The same on a host whose launches take so many times as long: what its processors do takes
+    /// longer, what the machine does by itself does not.
+    #[must_use]
+    pub fn on_host(self, factor: f64) -> Self {
+        let common = self.common.map(|common| common.on_host(factor));
+        let (launch_ns, start_ns, notify_ns) = (self.launch_ns * factor, self.start_ns * factor, self.notify_ns * factor);
+        Self { launch_ns, start_ns, notify_ns, common, ..self }
+    }
+}
+
 /// A place that takes the launches of all clients, one chain after the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
@@ -79,6 +90,15 @@ pub struct Common {
     pub kernel_ns: f64,
     /// Kernels of one chain at most. Inside a chain no time passes between kernels.
     pub longest: u32,
+    /// True if processors do its work; else the machine does.
+    pub by_host: bool,
+}
+
+impl Common {
+    fn on_host(self, factor: f64) -> Self {
+        let factor = if self.by_host { factor } else { 1.0 };
+        Self { chain_ns: self.chain_ns * factor, kernel_ns: self.kernel_ns * factor, ..self }
+    }
 }
 
 /// How long to simulate.

@@ -7,10 +7,10 @@ use crate::demo::interrupt::Interrupt;
 use crate::device::DeviceName;
 use crate::record::{self, Audience};
 use anyhow::{Context as _, bail};
-use cumux_lab::predict;
-use cumux_lab::report::{Basis, Decision, FaultRow, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline};
+use cumux_lab::predict::{self, Question, Trial};
+use cumux_lab::report::{Basis, Decision, FaultRow, Launches, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline};
 use cumux_planner::card as cards;
-use cumux_planner::mode::{Isolation, Mode};
+use cumux_planner::mode::{Isolation, LAUNCH_NS, Mode};
 use cumux_planner::plan::{Program, Wishes, make_with};
 use cumux_planner::profile::Profile;
 use cumux_planner::simulate::quantile;
@@ -25,6 +25,8 @@ pub(super) const OWN: &str = "yours";
 pub(super) const SLACK: Duration = Duration::from_secs(120);
 /// About how long a crowd of the user's program takes on a card: it starts, and works.
 const OWN_SECONDS: f64 = 10.0;
+/// Hosts that are believed to be so many times slower than the planner's.
+const FACTORS: (f64, f64) = (0.25, 4.0);
 /// Failures after which a way is given up.
 const MOST_FAILURES: usize = 2;
 /// Programs beside the one that faults.
@@ -115,6 +117,7 @@ impl<'a> Lab<'a> {
         let each = self.seconds() + 0.6;
         let own_seconds = if self.software { each } else { OWN_SECONDS };
         add("streams".into(), 2.0, Box::new(|lab| lab.streams()));
+        add("launches".into(), if self.software { 0.0 } else { 1.0 }, Box::new(|lab| lab.launches()));
         for (mode, offered) in ways::offered(&self.devices) {
             let title = cumux_lab::report::title(mode, self.software);
             match offered {
@@ -187,6 +190,24 @@ impl<'a> Lab<'a> {
             Outcome::Ran,
             "a small matrix product first, then kernels of several sizes, in two streams against one; copies in three streams against one".into(),
         ))
+    }
+
+    /// What a launch costs this machine's processors.
+    fn launches(&mut self) -> anyhow::Result<Done> {
+        if self.software {
+            return Ok((
+                Outcome::Skipped,
+                "launches of a software GPU are not those of a card: the predictions are of a card beside the planner's host".into(),
+            ));
+        }
+        #[derive(Deserialize)]
+        struct Found {
+            launch_ns: f64,
+        }
+        let Found { launch_ns } = self.alone(&["launches"])?.result()?;
+        let factor = (launch_ns / LAUNCH_NS).clamp(FACTORS.0, FACTORS.1);
+        self.report.launches = Some(Launches { launch_ns, factor });
+        Ok((Outcome::Ran, "launches of small kernels by one program, without a daemon: the predictions are made for a host where they take so long".into()))
     }
 
     /// Every workload with every number of programs by one way. What goes wrong with one workload
@@ -352,20 +373,20 @@ impl<'a> Lab<'a> {
         let memory = u32::try_from(self.report.device.memory_mib).unwrap_or(u32::MAX);
         let known = self.report.device.card.as_deref().and_then(|id| cards::find(id).ok());
         let crowds: &[u32] = if self.quick { &CROWDS[..3] } else { &CROWDS };
-        let mut rows = Vec::new();
+        let trial = Trial { requests: REQUESTS, host: self.report.launches.map_or(1.0, |launches| launches.factor) };
+        let geometries = known.map_or_else(Vec::new, geometries);
+        let mut questions = Vec::new();
         for (workload, profile) in &self.profiles {
             let machine = predict::machine(&profile.card, memory);
             for mode in [Mode::TimeSliced, Mode::Mps, Mode::Cumux, Mode::Streams] {
-                for clients in crowds {
-                    self.interrupt.check()?;
-                    rows.extend(predict::share(&machine, profile, workload, mode, *clients, REQUESTS));
-                }
+                questions.extend(crowds.iter().map(|clients| (Question::Share(machine.clone(), mode, *clients), workload.as_str(), profile)));
             }
-            let Some(card) = known else { continue };
-            for geometry in geometries(card) {
-                rows.extend(predict::instances(card, &geometry, profile, workload, REQUESTS));
-            }
+            let of_card = known.into_iter().flat_map(|card| geometries.iter().map(move |geometry| Question::Instances(card, geometry)));
+            questions.extend(of_card.map(|question| (question, workload.as_str(), profile)));
         }
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let rows = predict::ask_all(&questions, trial, threads, || self.interrupt.check().is_ok());
+        self.interrupt.check()?;
         self.report.sharing.extend(rows);
         self.report.find_slowdowns();
         self.report.compare();
