@@ -36,7 +36,6 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-pub use ways::LAB_VARIABLE;
 
 /// The command line of `cumux lab`.
 #[derive(Args, Debug)]

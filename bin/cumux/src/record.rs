@@ -10,7 +10,6 @@ mod listen;
 mod show;
 
 use crate::device::{self, DeviceName, with_fallback};
-use crate::lab::LAB_VARIABLE;
 use crate::private::PrivateDaemon;
 use crate::{library, run, say};
 use anyhow::{Context as _, bail};
@@ -28,6 +27,8 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::NamedTempFile;
 
+/// Tells a program that it runs in the lab.
+pub const LAB_VARIABLE: &str = "CUMUX_LAB";
 /// Characters of a program's name in its profile.
 const LONGEST_NAME: usize = 120;
 /// Profiles of one recording that are written: a program may start others.

@@ -66,7 +66,7 @@ const MPS_CLIENTS: u32 = 60;
 const CUMUX_CLIENTS: u32 = 512;
 
 /// A processor's time for a launch, without MPS or cumux: h200.txt, "ns of CPU per launch" (2,602).
-/// A host where it is another is that much slower or faster in everything ([`Submission::on_host`]).
+/// A host where it is another is that much slower in everything ([`Submission::on_host`]).
 pub const LAUNCH_NS: f64 = 2600.0;
 /// As a process alone launches: the rest of 7.6 µs of "W2 n=1 N=1".
 const NATIVE: Submission = Submission { launch_ns: LAUNCH_NS, start_ns: 2200.0, notify_ns: 1500.0, between_ns: 400.0, common: None };

@@ -1,9 +1,9 @@
 //! The card and the machine: what is on it, who else uses it, and which programs of NVIDIA's there
 //! are.
 
-use super::ways;
 use crate::device::DeviceName;
 use crate::{library, processes, record};
+use cumux_control::settings::VISIBLE_VARIABLE;
 use cumux_lab::report::{Device, Report};
 use cumux_planner::card as cards;
 use cumux_planner::profile::CardFacts;
@@ -17,7 +17,7 @@ pub fn describe(devices: &[DeviceName]) -> Device {
     let driver = record::driver(devices);
     match devices.first() {
         Some(DeviceName::Cuda(ordinal)) => {
-            let in_driver = ways::name_for_driver(*ordinal);
+            let in_driver = name_for_driver(*ordinal);
             let line = ask(&["--query-gpu=name,memory.total", "--format=csv,noheader,nounits", "-i", &in_driver]);
             let line = line.first().cloned().unwrap_or_default();
             let (name, memory) = line.rsplit_once(", ").unwrap_or(("a card of which nvidia-smi says nothing", "0"));
@@ -34,6 +34,17 @@ pub fn describe(devices: &[DeviceName]) -> Device {
             Device { id, name, multiprocessors, memory_mib: memory, software: true, driver, card, others: Vec::new() }
         }
     }
+}
+
+/// The card as `CUDA_VISIBLE_DEVICES` and nvidia-smi name it: what the variable of this process has
+/// at that place, or the number itself.
+pub fn name_for_driver(ordinal: u32) -> String {
+    name_among(std::env::var(VISIBLE_VARIABLE).ok().as_deref(), ordinal)
+}
+
+fn name_among(visible: Option<&str>, ordinal: u32) -> String {
+    let named = visible.and_then(|visible| visible.split(',').nth(ordinal as usize)).map(str::trim).filter(|name| !name.is_empty());
+    named.map_or_else(|| ordinal.to_string(), str::to_owned)
 }
 
 /// The planner's name for a card that the driver calls so.
@@ -89,5 +100,11 @@ mod tests {
             assert_eq!(known(name).as_deref(), Some(id));
         }
         assert_eq!(known("NVIDIA H1000"), None);
+    }
+
+    #[test]
+    fn the_driver_is_told_of_a_card_what_the_user_calls_it() {
+        assert_eq!([name_among(None, 0), name_among(None, 3), name_among(Some(""), 0)], ["0", "3", "0"]);
+        assert_eq!([name_among(Some("5, GPU-1a"), 0), name_among(Some("5, GPU-1a"), 1), name_among(Some("5"), 2)], ["5", "GPU-1a", "2"]);
     }
 }

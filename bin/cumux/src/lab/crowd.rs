@@ -27,8 +27,8 @@ const MOST_LINES: usize = 200;
 /// Most points and spans of a result that are taken.
 const MOST_POINTS: usize = 10_000;
 
-/// What a copy has found: the last line of it that is a JSON object. `lab_work load` prints one, and
-/// a user's program may.
+/// What a copy has found: the last line of it that is a JSON object. `lab_work load` prints one,
+/// and a user's program may.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Finding {
     pub requests: f64,
@@ -238,7 +238,7 @@ impl<'a> Crowd<'a> {
     /// Waits until every copy has said that it is ready. One that ends before ends the wait.
     pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         self.watch("become ready", |members| {
-            for member in members.iter().filter(|member| !member.is_ready && member.is_over()) {
+            if let Some(member) = members.iter().find(|member| !member.is_ready && member.is_over()) {
                 let status = member.ended.map_or_else(String::new, |(status, _)| status.to_string());
                 bail!("a program ended before it was ready ({status}): {}", member.said.back().cloned().unwrap_or_default());
             }

@@ -5,14 +5,20 @@
 //! and twice at a time, and is timed, or gives a rate.
 
 use super::crowd::{Crowd, End, Finding};
-use super::parts::{Lab, OWN, SLACK, measured};
 use super::ways::Way;
+use crate::demo::interrupt::Interrupt;
 use anyhow::{Context as _, bail};
 use cumux_lab::predict;
 use cumux_lab::report::{Basis, Row, Source};
 use cumux_planner::simulate::quantile;
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
+/// Its name among the workloads.
+pub const NAME: &str = "yours";
+/// How much longer a round may take than those before.
+const SLACK: Duration = Duration::from_secs(120);
 /// Longest that the first round of the user's program may take.
 const LONGEST: Duration = Duration::from_secs(900);
 /// A crowd that needs longer to get ready is the largest one.
@@ -22,44 +28,60 @@ const MOST_SILENT: u32 = 2;
 
 /// What a crowd has shown.
 #[derive(Debug)]
-enum Shown {
+pub enum Shown {
     /// Each copy has told of its requests.
     Requests(Vec<Finding>),
     /// The copies ran. True if they gave results, and had not said that they are ready.
     Programs(Vec<End>, bool),
 }
 
-impl Lab<'_> {
-    /// The longest that a round of the user's program may take: once one is known, others are not
-    /// waited for much longer.
-    pub(super) fn own_limit(&self) -> Duration {
-        self.own_took.map_or(LONGEST, |took| (SLACK + 4 * took).min(LONGEST))
+/// Where it runs.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    pub way: &'a Way,
+    pub libraries: &'a Path,
+    pub software: bool,
+    pub interrupt: &'a Interrupt,
+}
+
+/// The user's program.
+#[derive(Debug)]
+pub struct Own {
+    pub command: Vec<OsString>,
+    /// The longest that a round of it has taken.
+    took: Option<Duration>,
+}
+
+impl Own {
+    pub fn new(command: &[OsString]) -> Self {
+        Self { command: command.to_vec(), took: None }
     }
 
-    /// The user's program with every number of copies, or with one and two. Returns what is to be
-    /// said of it besides. Rows of the crowds before one that fails are in the report.
-    pub(super) fn share_own(&mut self, mode: &str, way: &Way) -> anyhow::Result<String> {
+    /// The longest that a round may take: once one is known, others are not waited for much longer.
+    pub fn limit(&self) -> Duration {
+        self.took.map_or(LONGEST, |took| (SLACK + 4 * took).min(LONGEST))
+    }
+
+    /// Runs it with each of these numbers of copies, or with one and two, and hands on what each
+    /// crowd has shown. Returns what is to be said of it besides.
+    pub fn share(&mut self, setting: Setting<'_>, crowds: &[u32], mut add: impl FnMut(&Shown)) -> anyhow::Result<String> {
         let mut remark = String::new();
         let mut tells = true;
-        for clients in self.crowds() {
+        for clients in crowds {
             if !tells && *clients > MOST_SILENT {
                 break;
             }
-            let (shown, start) = self.run_own(way, *clients).with_context(|| format!("your program, {clients} at once"))?;
-            match shown {
-                Shown::Requests(findings) => {
-                    self.report.sharing.push(measured(mode, OWN, &findings));
-                    self.add_timeline(mode, OWN, &findings);
+            let (shown, start) = self.run(setting, *clients).with_context(|| format!("your program, {clients} at once"))?;
+            if let Shown::Programs(_, unready) = &shown {
+                if tells && *clients > 1 {
+                    bail!("your program, {clients} at once: it gave no result, which it did alone");
                 }
-                Shown::Programs(..) if tells && *clients > 1 => bail!("your program, {clients} at once: it gave no result, which it did alone"),
-                Shown::Programs(ends, unready) => {
-                    tells = false;
-                    self.report.sharing.push(timed(mode, &ends));
-                    if unready {
-                        ". Your program gave a result without having said ready: it was measured as one that gives none".clone_into(&mut remark);
-                    }
+                tells = false;
+                if *unready {
+                    ". Your program gave a result without having said ready: it was measured as one that gives none".clone_into(&mut remark);
                 }
             }
+            add(&shown);
             if tells && start > LONGEST_START {
                 remark =
                     format!(". {clients} copies of your program needed {:.0} seconds to get ready: larger crowds of it were left out", start.as_secs_f64());
@@ -70,15 +92,16 @@ impl Lab<'_> {
     }
 
     /// So many copies at once, and how long they needed to get ready.
-    fn run_own(&mut self, way: &Way, clients: u32) -> anyhow::Result<(Shown, Duration)> {
-        let commands = (0..clients).map(|_| way.command(&self.own, clients, &self.libraries, self.software)).collect::<Result<_, _>>()?;
-        let mut crowd = Crowd::start(commands, self.interrupt, self.own_limit())?;
+    fn run(&mut self, setting: Setting<'_>, clients: u32) -> anyhow::Result<(Shown, Duration)> {
+        let Setting { way, libraries, software, interrupt } = setting;
+        let commands = (0..clients).map(|_| way.command(&self.command, clients, libraries, software)).collect::<Result<_, _>>()?;
+        let mut crowd = Crowd::start(commands, interrupt, self.limit())?;
         let ready = crowd.wait_until_ready_or_ended()?;
         let start = crowd.elapsed();
         crowd.go();
         let ends = crowd.finish()?;
         let took = ends.iter().map(|end| end.took).max().unwrap_or_default();
-        self.own_took = self.own_took.max(Some(took));
+        self.took = self.took.max(Some(took));
         Ok((shown(ends, ready)?, start))
     }
 }
@@ -105,14 +128,14 @@ fn shown(ends: Vec<End>, ready: usize) -> anyhow::Result<Shown> {
     Ok(Shown::Requests(findings))
 }
 
-/// What copies have shown that do not tell of their requests: their rates, or how long they took.
-fn timed(mode: &str, ends: &[End]) -> Row {
+/// What copies have shown that do not tell of their requests: rates, or how long they took.
+pub fn timed(mode: &str, ends: &[End]) -> Row {
     let rates: Option<Vec<f64>> = ends.iter().map(|end| end.said.iter().rev().find_map(|line| rate_in(line))).collect();
     let mut took: Vec<f64> = ends.iter().map(|end| end.took.as_secs_f64() * 1e6).collect();
     took.sort_by(f64::total_cmp);
     Row {
         mode: mode.to_owned(),
-        workload: OWN.to_owned(),
+        workload: NAME.to_owned(),
         clients: ends.len() as u32,
         source: Source::Measured,
         basis: if rates.is_some() { Basis::Rate } else { Basis::Programs },
@@ -150,7 +173,7 @@ mod tests {
     fn a_program_that_is_ready_and_gives_a_result_is_a_workload() {
         let of = |said: &[&[&str]], ready| shown(said.iter().map(|lines| end(lines)).collect(), ready);
         assert!(matches!(of(&[&["loading", RESULT, "4 passes/s"], &[RESULT]], 2).expect("two results"), Shown::Requests(two) if two.len() == 2));
-        // Without `ready` the copies were not in step; without a result there is nothing to compare.
+        // Without `ready` the copies were not in step; without a result nothing can be compared.
         assert!(matches!(of(&[&[RESULT]], 0).expect("a program"), Shown::Programs(_, true)));
         assert!(matches!(of(&[&["4 passes/s"]], 1).expect("a program"), Shown::Programs(_, false)));
         assert!(matches!(of(&[&["{}"]], 0).expect("a program that writes JSON"), Shown::Programs(_, false)));

@@ -2,6 +2,7 @@
 
 use super::card;
 use super::crowd::{Crowd, End, Finding};
+use super::own::{self, Own, Setting, Shown};
 use super::ways::{self, Way};
 use crate::demo::interrupt::Interrupt;
 use crate::device::DeviceName;
@@ -19,10 +20,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Name of the user's program among the workloads.
-pub(super) const OWN: &str = "yours";
 /// Longest that one measurement may take, beyond what it is meant to.
-pub(super) const SLACK: Duration = Duration::from_secs(120);
+const SLACK: Duration = Duration::from_secs(120);
 /// About how long a crowd of the user's program takes on a card: it starts, and works.
 const OWN_SECONDS: f64 = 10.0;
 /// Hosts that are believed to be so many times slower than the planner's.
@@ -58,12 +57,11 @@ pub struct Lab<'a> {
     pub interrupt: &'a Interrupt,
     devices: Vec<DeviceName>,
     program: PathBuf,
-    pub(super) libraries: PathBuf,
-    pub(super) own: Vec<OsString>,
-    /// The longest that a round of the user's program has taken.
-    pub(super) own_took: Option<Duration>,
-    pub(super) quick: bool,
-    pub(super) software: bool,
+    libraries: PathBuf,
+    /// The user's program.
+    own: Option<Own>,
+    quick: bool,
+    software: bool,
     profiles: Vec<(String, Profile)>,
 }
 
@@ -72,7 +70,17 @@ impl<'a> Lab<'a> {
         let mut report = Report::new();
         report.device = card::describe(devices);
         let software = ways::is_software(devices);
-        Self { report, interrupt, devices: devices.to_vec(), program, libraries, own: own.to_vec(), own_took: None, quick, software, profiles: Vec::new() }
+        Self {
+            report,
+            interrupt,
+            devices: devices.to_vec(),
+            program,
+            libraries,
+            own: Some(Own::new(own)).filter(|_| !own.is_empty()),
+            quick,
+            software,
+            profiles: Vec::new(),
+        }
     }
 
     fn workloads(&self) -> &'static [&'static str] {
@@ -83,7 +91,7 @@ impl<'a> Lab<'a> {
     }
 
     /// How many programs share the card.
-    pub(super) fn crowds(&self) -> &'static [u32] {
+    fn crowds(&self) -> &'static [u32] {
         match (self.software, self.quick) {
             (true, true) => &[1, 2],
             (false, true) | (true, false) => &[1, 2, 4],
@@ -124,7 +132,7 @@ impl<'a> Lab<'a> {
                 Err(why) => add(title, 0.0, Box::new(move |_| Ok((Outcome::Skipped, why.clone())))),
                 Ok(()) => {
                     let rounds = self.workloads().len() * self.crowds().len();
-                    let own = if self.own.is_empty() { 0.0 } else { own_seconds * self.crowds().len() as f64 };
+                    let own = if self.own.is_none() { 0.0 } else { own_seconds * self.crowds().len() as f64 };
                     add(title, each * rounds as f64 + own, Box::new(move |lab| lab.share(mode)));
                     // Instances are apart by construction; nothing of them can be told by a model.
                     if mode != "mig" {
@@ -225,7 +233,7 @@ impl<'a> Lab<'a> {
             }
         }
         let mut remark = String::new();
-        if !self.own.is_empty() && failures.len() < MOST_FAILURES {
+        if failures.len() < MOST_FAILURES {
             match self.share_own(mode, &way) {
                 Ok(said) => remark = said,
                 Err(why) => {
@@ -247,6 +255,23 @@ impl<'a> Lab<'a> {
             bail!("{}", failures.join("; "));
         }
         Ok((Outcome::Ran, format!("{how}{remark}")))
+    }
+
+    /// The user's program, if there is one, with every number of copies. Rows of the crowds before
+    /// one that fails are in the report. Returns what is to be said of it besides.
+    fn share_own(&mut self, mode: &'static str, way: &Way) -> anyhow::Result<String> {
+        let Some(mut own) = self.own.take() else { return Ok(String::new()) };
+        let libraries = self.libraries.clone();
+        let setting = Setting { way, libraries: &libraries, software: self.software, interrupt: self.interrupt };
+        let remark = own.share(setting, self.crowds(), |shown| match shown {
+            Shown::Requests(findings) => {
+                self.report.sharing.push(measured(mode, own::NAME, findings));
+                self.add_timeline(mode, own::NAME, findings);
+            }
+            Shown::Programs(ends, _) => self.report.sharing.push(own::timed(mode, ends)),
+        });
+        self.own = Some(own);
+        remark
     }
 
     /// One workload with every number of programs.
@@ -276,7 +301,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Who ran when, for one number of programs.
-    pub(super) fn add_timeline(&mut self, mode: &str, workload: &str, findings: &[Finding]) {
+    fn add_timeline(&mut self, mode: &str, workload: &str, findings: &[Finding]) {
         let wanted = if self.quick { 2 } else { 4 };
         if findings.len() == wanted && findings.iter().all(|finding| !finding.spans_us.is_empty()) {
             self.report.timelines.push(timeline(mode, workload, findings));
@@ -342,20 +367,20 @@ impl<'a> Lab<'a> {
         for workload in self.workloads() {
             commands.push(((*workload).to_owned(), self.work(&["load", workload, &seconds, self.size(workload), "now"])));
         }
-        if !self.own.is_empty() {
-            commands.push((OWN.to_owned(), self.own.clone()));
+        if let Some(own) = &self.own {
+            commands.push((own::NAME.to_owned(), own.command.clone()));
         }
         let mut failures = Vec::new();
         for (workload, command) in commands {
             self.interrupt.check()?;
-            let limit = if workload == OWN { self.own_limit() } else { self.limit() };
+            let limit = self.own.as_ref().filter(|_| workload == own::NAME).map_or_else(|| self.limit(), Own::limit);
             match profile_of(&self.devices, &command, limit) {
                 Ok(profile) => {
                     card::complete(&mut self.report, &profile.card);
                     self.profiles.push((workload, profile));
                 }
                 Err(why) => {
-                    let name = if workload == OWN { "your program" } else { &workload };
+                    let name = if workload == own::NAME { "your program" } else { &workload };
                     failures.push(format!("{name}: {why:#}"));
                 }
             }
@@ -398,7 +423,7 @@ impl<'a> Lab<'a> {
             return Ok((Outcome::Skipped, format!("the planner does not know this card; it knows {}", cards::names())));
         };
         // The user's program, if there is one, else the matrix product.
-        let Some((workload, profile)) = self.profiles.iter().find(|(name, _)| name == OWN).or(self.profiles.first()) else {
+        let Some((workload, profile)) = self.profiles.iter().find(|(name, _)| name == own::NAME).or(self.profiles.first()) else {
             return Ok((Outcome::Skipped, "no workload was recorded".into()));
         };
         let program = Program { name: workload.clone(), profile: profile.clone(), count: ASKED, rate: None, share: None };
@@ -406,7 +431,7 @@ impl<'a> Lab<'a> {
         let plan = make_with(card, &[program], wishes, 160)?;
         let recommended = plan.answers.first().filter(|_| plan.met).map_or("none of the ways meets the wishes".to_owned(), |best| best.title.clone());
         let against = plan.answers.iter().skip(usize::from(plan.met)).map(|answer| (answer.title.clone(), answer.against.clone())).collect();
-        let name = if workload == OWN { "your program" } else { workload };
+        let name = if workload == own::NAME { "your program" } else { workload };
         self.report.decision = Some(Decision {
             question: format!("{ASKED} copies of {name} on one {}, and a fault of one is to end no other", card.name),
             recommended,
@@ -443,7 +468,7 @@ fn geometries(card: &'static cards::CardModel) -> Vec<String> {
 }
 
 /// What a crowd of programs that have told of their requests has shown.
-pub(super) fn measured(mode: &str, workload: &str, findings: &[Finding]) -> Row {
+fn measured(mode: &str, workload: &str, findings: &[Finding]) -> Row {
     let mut points: Vec<f64> = findings.iter().flat_map(|finding| finding.points_us.iter().copied()).collect();
     points.sort_by(f64::total_cmp);
     let worst = |of: fn(&Finding) -> f64| findings.iter().map(of).fold(0.0, f64::max);

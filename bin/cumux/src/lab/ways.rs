@@ -5,6 +5,7 @@ use super::card;
 use crate::device::{self, DeviceName};
 use crate::library;
 use crate::private::PrivateDaemon;
+use crate::record::LAB_VARIABLE;
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
 use cumux_control::settings::VISIBLE_VARIABLE;
@@ -20,8 +21,6 @@ use tempfile::TempDir;
 
 /// The percentage that MPS clients read.
 const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
-/// Tells a program that it runs in the lab.
-pub const LAB_VARIABLE: &str = "CUMUX_LAB";
 /// How long NVIDIA's daemon and its server may take to end after `quit -t 2`.
 const MPS_END: Duration = Duration::from_secs(20);
 /// The longest directory for its folder: paths of sockets have at most 107 characters.
@@ -97,21 +96,10 @@ fn is_of_mps(number: u32) -> bool {
     fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|name| name.starts_with("nvidia-cuda-mps"))
 }
 
-/// The card as `CUDA_VISIBLE_DEVICES` and nvidia-smi name it: what the variable of this process has
-/// at that place, or the number itself.
-pub fn name_for_driver(ordinal: u32) -> String {
-    name_among(std::env::var(VISIBLE_VARIABLE).ok().as_deref(), ordinal)
-}
-
-fn name_among(visible: Option<&str>, ordinal: u32) -> String {
-    let named = visible.and_then(|visible| visible.split(',').nth(ordinal as usize)).map(str::trim).filter(|name| !name.is_empty());
-    named.map_or_else(|| ordinal.to_string(), str::to_owned)
-}
-
 /// The real card of a lab that is about one.
 fn driver_name(devices: &[DeviceName]) -> Option<String> {
     devices.iter().find_map(|device| match device {
-        DeviceName::Cuda(ordinal) => Some(name_for_driver(*ordinal)),
+        DeviceName::Cuda(ordinal) => Some(card::name_for_driver(*ordinal)),
         _ => None,
     })
 }
@@ -208,12 +196,6 @@ impl Way {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
-
-    #[test]
-    fn the_driver_is_told_of_a_card_what_the_user_calls_it() {
-        assert_eq!([name_among(None, 0), name_among(None, 3), name_among(Some(""), 0)], ["0", "3", "0"]);
-        assert_eq!([name_among(Some("5, GPU-1a"), 0), name_among(Some("5, GPU-1a"), 1), name_among(Some("5"), 2)], ["5", "GPU-1a", "2"]);
-    }
 
     /// A control program whose daemon keeps the output that it was given, and ends when it is told.
     #[test]
