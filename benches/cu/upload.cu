@@ -76,6 +76,16 @@ int main(int argc, char **argv) {
     tiny<<<1, 1, 0, busy>>>(nullptr);
     spin<<<1, 1, 0, busy>>>(1);
     CHECK(cudaDeviceSynchronize());
+    int before = argc > 4 ? std::atoi(argv[4]) : 0;
+    std::vector<Made> early(before);
+    for (int i = 0; i < before; ++i) {
+        early[i] = add(1 + i % 8);
+        CHECK(cudaGraphInstantiate(&early[i].executable, early[i].graph, 0));
+    }
+    for (Made &made : early) {
+        CHECK(cudaGraphExecDestroy(made.executable));
+        CHECK(cudaGraphDestroy(made.graph));
+    }
     std::atomic<bool> ends{false};
     // As an engine does beside the thread that makes graphs.
     std::thread other([&] {

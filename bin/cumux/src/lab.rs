@@ -78,7 +78,7 @@ pub fn main(arguments: &LabArguments) -> anyhow::Result<u8> {
         progress.say(&format!("other processes use this card ({}): the figures include what they do", others.join(", ")));
     }
     let begun = Instant::now();
-    run(&mut lab, &progress)?;
+    run(&mut lab, &progress, &folder)?;
     progress.end();
     let mut report = lab.report;
     report.made = Made { seconds: begun.elapsed().as_secs_f64(), ..output::made(arguments.quick) };
@@ -105,7 +105,7 @@ fn take_only_device(devices: Vec<DeviceName>) -> anyhow::Result<DeviceName> {
 }
 
 /// Does the parts in their order.
-fn run(lab: &mut Lab<'_>, progress: &Progress) -> anyhow::Result<()> {
+fn run(lab: &mut Lab<'_>, progress: &Progress, folder: &Folder) -> anyhow::Result<()> {
     let parts = lab.plan();
     progress.begin(parts.iter().map(|part| part.seconds).sum());
     for part in parts {
@@ -126,6 +126,7 @@ fn run(lab: &mut Lab<'_>, progress: &Progress) -> anyhow::Result<()> {
                 lab.report.parts.push(LabPart { name: part.name, outcome: Outcome::Failed, why, seconds });
             }
         }
+        folder.write_so_far(&lab.report)?;
         progress.done(part.seconds);
     }
     Ok(())

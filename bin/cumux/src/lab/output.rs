@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 const REPLICAS: u32 = 4;
 const PERCENTAGE: u32 = 25;
 
+/// What has been measured so far, while the lab runs: all that is left of one that is killed.
+const SO_FAR: &str = "report.part.json";
+
 /// A folder that can be written.
 pub struct Folder {
     path: PathBuf,
@@ -40,6 +43,11 @@ impl Folder {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Writes what has been measured so far.
+    pub fn write_so_far(&self, report: &Report) -> anyhow::Result<()> {
+        self.put(SO_FAR, &(serde_json::to_string(report).context("cannot write JSON")? + "\n"), 0o644)
     }
 
     /// Judges the report and writes it with all files.
@@ -80,6 +88,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        let _ = fs::remove_file(self.path.join(SO_FAR));
         if self.made && !self.kept.get() {
             // Only if nobody has put anything into it.
             let _ = fs::remove_dir(&self.path);
