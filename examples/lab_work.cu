@@ -61,11 +61,11 @@ struct Work {
     int size, n;
     float *a = nullptr, *b = nullptr, *c = nullptr;
 
-    Work(Kind kind, int size) : kind(kind), size(size) {
+    Work(Kind kind, int size, int side = 0) : kind(kind), size(size) {
         switch (kind) {
             case SPIN:
             case TINY: n = 16 * 256; break;
-            case MATMUL: n = size ? 512 * size : 64; break;
+            case MATMUL: n = side ? side : size ? 512 * size : 64; break;
             case MEMORY: n = size ? (16 << 20) * size : 1 << 14; break;
         }
         size_t count = kind == MATMUL ? size_t(n) * n : n;
@@ -189,10 +189,12 @@ static int streams(int size) {
         std::printf("%s{\"blocks\":%d,\"one_ms\":%.4f,\"two_ms\":%.4f}", blocks == 1 ? "" : ",", blocks, single, both);
     }
     {
-        // Small products, as small layers are: a large one fills the card alone.
-        Work one(MATMUL, 0), two(MATMUL, 0);
+        // Small products, as small layers are: a large one fills the card alone, and the smallest
+        // ends before the next launch.
+        int side = size ? 256 : 64;
+        Work one(MATMUL, 0, side), two(MATMUL, 0, side);
         double single = timed(rounds, each[0], each[0], &one, &two, 0), both = timed(rounds, each[0], each[1], &one, &two, 0);
-        std::printf("],\"matmul\":{\"blocks\":%d,\"one_ms\":%.4f,\"two_ms\":%.4f}", (64 / tile) * (64 / tile), single, both);
+        std::printf("],\"matmul\":{\"blocks\":%d,\"one_ms\":%.4f,\"two_ms\":%.4f}", (side / tile) * (side / tile), single, both);
     }
     const int pieces = 6;
     const size_t count = size ? 4 << 20 : 1 << 12;

@@ -49,7 +49,7 @@
 //! 7  Partitions::sm_allocator
 //! 8  Extents: maps, side_stream    ModuleLibrary: known, loading    Card: streams, variables
 //!    LoadedModule::attributes    Gate::unused    Loss::inquest    track: TURNS    Assignments
-//!    driver: LOADED, REDIRECTION    PinnedWindow: WINDOWS    fault: CARDS
+//!    StandingWork    driver: LOADED, REDIRECTION    PinnedWindow: WINDOWS    fault: CARDS
 //! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission
 //! ```
 //!

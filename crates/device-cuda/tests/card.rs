@@ -31,6 +31,8 @@
 
 #[path = "card/announced.rs"]
 mod announced;
+#[path = "card/chains.rs"]
+mod chains;
 #[path = "card/variables.rs"]
 mod variables;
 

@@ -113,6 +113,8 @@ fn pass_messages_on(shared: &Shared, number: usize) {
                 Message::ForgetKernels(_)
                 | Message::ResumeLongWork
                 | Message::CheckContext
+                | Message::AskPast(_)
+                | Message::Past
                 | Message::HaveParted
                 | Message::SpareDriver(_)
                 | Message::FaultBegins

@@ -6,7 +6,7 @@ use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
-use crate::issue::{Awaited, Chain, ChainOrder, Served, StreamQueue, Streams};
+use crate::issue::{Awaited, Chain, ChainOrder, STANDS_STILL_NS, Served, StreamQueue, Streams};
 use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ impl Engine {
                 self.streams.unpark(client);
             }
             Message::ChainBuilt(pending, chain) => self.issuer.add_built_chain(pending, chain),
+            Message::AskPast(asker) => self.orders.ask(asker, self.streams.tracker.last_fences()),
+            Message::Past => self.orders.note_answer(),
             Message::Printed(stream, text) => self.deliver_printed(stream, &text),
             Message::TurnToPrint(client) => {
                 if !self.streams.end_silence(client) {
@@ -180,8 +182,32 @@ impl Engine {
         });
     }
 
+    /// Has a chain made when all that is in flight now has ended.
+    fn order_chain(&mut self, order: ChainOrder) {
+        self.orders.order(order, self.shared.mailboxes.len());
+        for mailbox in self.shared.mailboxes.iter() {
+            mailbox.send(Message::AskPast(self.number));
+        }
+    }
+
+    /// Answers the engines whose question is answered by now, and has the waiting chain made, if no
+    /// work stands still.
+    pub(super) fn serve_orders(&mut self) {
+        let tracker = &mut self.streams.tracker;
+        for asker in self.orders.answered(|slot, fence| tracker.is_fence_reached(slot, fence)) {
+            self.shared.mailboxes.of(asker).send(Message::Past);
+        }
+        if self.orders.is_due()
+            && !self.streams.tracker.stands_still(self.streams.clock.now(), STANDS_STILL_NS)
+            && !self.shared.standing.any()
+            && let Some(order) = self.orders.take()
+        {
+            self.make_chain(order);
+        }
+    }
+
     /// Has a chain made.
-    fn order_chain(&self, ChainOrder { chain, kernels }: ChainOrder) {
+    fn make_chain(&self, ChainOrder { chain, kernels }: ChainOrder) {
         let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
         let address = self.streams.tracker.word_address(chain.word);
         self.shared.helpers.run(move || {

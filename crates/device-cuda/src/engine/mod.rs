@@ -13,7 +13,7 @@
 //!                                           ┌──────────────────────────────┘
 //!                                           └─▶ state ─▶ shared ─▶ message ─▶ handover
 //!                                                 └────▶ ends ◀──┼──────────────┘
-//!                                                                └─▶ assign
+//!                                                 └────▶ orders  └─▶ assign
 //! ```
 
 mod assign;
@@ -29,6 +29,7 @@ mod inquiry;
 mod intake;
 mod lose;
 mod message;
+mod orders;
 mod printing;
 mod run;
 mod shared;

@@ -71,6 +71,9 @@ impl Engine {
                 progress |= self.issue_ready();
                 self.long_work.begin_hold();
                 progress |= self.poll_completions();
+                if !self.orders.is_empty() {
+                    self.serve_orders();
+                }
                 self.finish_evacuation();
             }
             self.answer_quiet();

@@ -3,10 +3,11 @@
 use super::ends::ClientEnds;
 use super::handover::{Evacuation, Remains};
 use super::message::Message;
+use super::orders::Orders;
 use super::shared::Shared;
 use crate::driver::Stream;
 use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
-use crate::issue::{Issuer, IssuerSettings, SmallSets, Streams};
+use crate::issue::{ChainOrder, Issuer, IssuerSettings, SmallSets, Streams};
 use crate::quiet::LongWork;
 use crate::track::{Flight, Printing};
 use cumux_device::{ClientId, Report};
@@ -108,6 +109,8 @@ pub(crate) struct Engine {
     pub(super) evacuation: Option<Evacuation>,
     /// A driver stream for the helper threads, to make chains and to fetch text.
     pub(super) helper_stream: Stream,
+    /// The chain that is made when what was in flight has ended.
+    pub(super) orders: Orders<ChainOrder>,
     /// The flights that a poll has found complete. Empty between polls, but for those that were
     /// held back because of another card's fault.
     pub(super) over: Vec<(Flight, u64)>,
@@ -142,6 +145,7 @@ impl Engine {
             context: ContextState::Working,
             evacuation: None,
             helper_stream,
+            orders: Orders::default(),
             over: Vec::new(),
             reports: Vec::new(),
             remains: Vec::new(),

@@ -44,9 +44,8 @@ const MORE_PIECES: usize = 4;
 /// its end, and who waits for a quiet card waits for that.
 const LONGEST_BATCH_NS: u64 = 2_000_000;
 
-/// Where work in flight has not moved for this many nanoseconds, no chains are made or destroyed.
-/// A new chain is uploaded in a stream of this crate's. If that shares a queue of the card with a
-/// kernel that does not end, the driver may wait for the upload, and holds the context's lock.
+/// Where work in flight has not moved for this many nanoseconds, no chains are made or destroyed:
+/// the driver may wait for it, and holds the context's lock (decision 0123).
 pub(crate) const STANDS_STILL_NS: u64 = 5_000_000;
 /// How often it is looked whether that is so, in nanoseconds.
 const LOOK_NS: u64 = 50_000;

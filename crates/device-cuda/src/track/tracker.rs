@@ -223,6 +223,13 @@ impl Tracker {
         self.busy.get(round.checked_rem(self.busy.len())?).copied()
     }
 
+    /// The fence with which all work is complete that is in flight now, of each slot of this engine
+    /// that has any.
+    pub(crate) fn last_fences(&self) -> Vec<(SlotIndex, u64)> {
+        let last = |slot: &StreamSlot| if slot.needs_fence() { slot.next_fence() } else { slot.fence_issued() };
+        self.busy.iter().map(|at| (*at, last(self.pool.slot(*at)))).collect()
+    }
+
     /// True if a long kernel runs: one that was expected to be long, or that turns out to be.
     pub(crate) fn runs_long(&self, now: u64) -> bool {
         self.all_busy().any(|slot| slot.runs_long(now))

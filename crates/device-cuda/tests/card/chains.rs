@@ -1,0 +1,56 @@
+//! When chains are made.
+
+use super::{NESTED_ONLY, run_nested};
+use cumux_device::conformance::{Args, Setup};
+use cumux_device::{Device, Sink};
+use cumux_device_cuda::{Card, Settings};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
+
+static OPENED: OnceLock<Weak<Card>> = OnceLock::new();
+
+fn open(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
+    let card = Card::open(0, sink, Settings::from_environment(1).expect("settings")).expect("the card opens");
+    OPENED.set(Arc::downgrade(&card)).expect("once");
+    card
+}
+
+fn chains() -> u64 {
+    let card = OPENED.get().and_then(Weak::upgrade).expect("it is open");
+    card.counters().chains.load(Ordering::Relaxed)
+}
+
+/// Making one may wait for a kernel that runs, and everybody waits for the making. Another engine
+/// than that of the kernel's client does not see the kernel by itself.
+#[test]
+fn no_chain_is_made_beside_a_kernel_that_runs() {
+    if std::env::var(super::CARD).is_err() {
+        ["1", "2"]
+            .iter()
+            .for_each(|engines| run_nested("chains::no_chain_is_made_beside_a_kernel_that_runs", &[("CUMUX_DISPATCHERS", engines), (NESTED_ONLY, "1")]));
+        return;
+    }
+    if std::env::var(NESTED_ONLY).is_err() {
+        return println!("left out: a card may run other kernels late beside one that polls memory");
+    }
+    // Where an assertion fails, closing the device would wait for the kernel.
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let [long, busy] = [1, 2].map(|id| ManuallyDrop::new(setup.client(id)));
+    let (long_stream, long_module, flag) = (long.stream(), long.kernels(), long.allocate(8));
+    long.done(long.launch(long_stream, &long_module, "fill", 1, 32, Args::new().u64(flag).u32(1).u32(0)));
+    let (stream, module, out) = (busy.stream(), busy.kernels(), busy.allocate(8));
+    let round = || busy.done(busy.launch(stream, &module, "fill", 1, 32, Args::new().u64(out).u32(1).u32(5)));
+    let runs = long.launch(long_stream, &long_module, "until", 1, 1, Args::new().u64(flag));
+    // It has been begun when what its engine got later is complete.
+    long.done(long.launch(long.stream(), &long_module, "fill", 1, 32, Args::new().u64(flag + 4).u32(1).u32(0)));
+    (0..500).for_each(|_| round());
+    assert_eq!(chains(), 0, "one was made beside the kernel");
+    long.write(flag, &[1]);
+    long.done(runs);
+    // The same rounds have chains now.
+    while chains() == 0 {
+        round();
+    }
+    eprintln!("{}: the card stays open", super::PASSED);
+}
