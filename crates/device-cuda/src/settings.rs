@@ -20,6 +20,10 @@ const DEFAULT_DRAIN_SECONDS: u64 = 2;
 /// Milliseconds for which the work of others is waited for after a fault.
 const DEFAULT_FAULT_WAIT_MS: u64 = 5_000;
 
+/// Milliseconds for which an engine may be in a call of the driver: longer than any work is waited
+/// for after a fault.
+const DEFAULT_ENGINE_LIMIT_MS: u64 = 60_000;
+
 /// Milliseconds for which a quiet card is waited for before clients are moved.
 const DEFAULT_LONG_KERNEL_MS: u64 = 250;
 
@@ -46,6 +50,9 @@ pub struct Settings {
     /// How long the work of others is waited for after a fault (`CUMUX_FAULT_WAIT_MS`). Clients
     /// whose kernels run longer get an error.
     pub fault_wait: Duration,
+    /// How long an engine may be in a call of the driver until the device is given up
+    /// (`CUMUX_ENGINE_LIMIT_MS`).
+    pub engine_limit: Duration,
     /// How long a call that needs a quiet card waits until the clients whose kernels run are left
     /// alone in this process, and all others go on in another (`CUMUX_LONG_KERNEL_MS`).
     pub long_kernel: Duration,
@@ -74,6 +81,7 @@ impl Settings {
         let kernels_on_demand = number("CUMUX_KERNELS_ON_DEMAND")? != Some(0);
         let fault_wait = number("CUMUX_FAULT_WAIT_MS")?.unwrap_or(DEFAULT_FAULT_WAIT_MS);
         let long_kernel = number("CUMUX_LONG_KERNEL_MS")?.unwrap_or(DEFAULT_LONG_KERNEL_MS);
+        let engine_limit = number("CUMUX_ENGINE_LIMIT_MS")?.unwrap_or(DEFAULT_ENGINE_LIMIT_MS);
         Ok(Settings {
             engines: engines.clamp(1, MOST_ENGINES),
             coalesce,
@@ -82,6 +90,7 @@ impl Settings {
             core_dumps,
             kernels_on_demand,
             fault_wait: Duration::from_millis(fault_wait),
+            engine_limit: Duration::from_millis(engine_limit.max(1)),
             long_kernel: Duration::from_millis(long_kernel),
         })
     }

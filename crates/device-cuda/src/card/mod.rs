@@ -15,7 +15,7 @@ use crate::context::{
 };
 use crate::counters::Counters;
 use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, watch_requests};
-use crate::engine::{Engine, Mailboxes, Message, SPARED_WAITS, Shared};
+use crate::engine::{Engine, Mailboxes, Message, SPARED_WAITS, Shared, watch_engines};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
@@ -176,6 +176,7 @@ impl Card {
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.run()).map_err(thread_failed)?;
             card.engine_threads.push(thread);
         }
+        watch_engines(&shared, ordinal, settings.engine_limit).map_err(thread_failed)?;
         if settings.core_dumps {
             // Longer than any work is waited for.
             watch_requests(settings.fault_wait * SPARED_WAITS + HOLD_MARGIN);

@@ -35,6 +35,8 @@ impl Engine {
                 self.streams.unpark(client);
             }
             Message::ChainBuilt(pending, chain) => self.issuer.add_built_chain(pending, chain),
+            // The send fails if the thread has stopped waiting.
+            Message::Ping(answer) => drop(answer.send(())),
             Message::AskPast(asker) => self.orders.ask(asker, self.streams.tracker.last_fences()),
             Message::Past => self.orders.note_answer(),
             Message::Printed(stream, text) => self.deliver_printed(stream, &text),

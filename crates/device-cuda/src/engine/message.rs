@@ -53,6 +53,8 @@ pub(crate) enum Message {
     Evacuate(BTreeSet<ClientId>, Instant, Sender<Vec<InDoubt>>),
     /// All clients have left but those whose kernels still run after a fault.
     HaveParted,
+    /// Answer at once.
+    Ping(Sender<()>),
     /// Answer with the clients whose work has run for longer than so many nanoseconds.
     ListLongClients(u64, Sender<Vec<ClientId>>),
     /// From now on no chains are made, or they are made again.

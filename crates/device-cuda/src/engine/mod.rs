@@ -33,9 +33,11 @@ mod orders;
 mod printing;
 mod run;
 mod shared;
+mod stall;
 mod state;
 
 pub(crate) use conclude::SPARED_WAITS;
 pub(crate) use message::{Mailboxes, Message};
 pub(crate) use shared::Shared;
+pub(crate) use stall::watch_engines;
 pub(crate) use state::Engine;
