@@ -192,6 +192,27 @@ const PATTERNS: &[Pattern] = &[
         accesses: 1,
         instructions: 3,
     },
+    Pattern {
+        name: "product, halves, 16 x 16 x 16",
+        start: "",
+        body: "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%m8, %m9, %m10, %m11, %m12, %m13, %m14, %m15}, {%m0, %m1, %m2, %m3, %m4, %m5, %m6, %m7}, {%m0, %m1, %m2, %m3, %m4, %m5, %m6, %m7}, {%m8, %m9, %m10, %m11, %m12, %m13, %m14, %m15};",
+        accesses: 1,
+        instructions: 1,
+    },
+    Pattern {
+        name: "product, bytes, 16 x 16 x 16",
+        start: "",
+        body: "wmma.mma.sync.aligned.row.col.m16n16k16.s32.u8.u8.s32 {%m8, %m9, %m10, %m11, %m12, %m13, %m14, %m15}, {%m0, %m1}, {%m0, %m1}, {%m8, %m9, %m10, %m11, %m12, %m13, %m14, %m15};",
+        accesses: 1,
+        instructions: 1,
+    },
+    Pattern {
+        name: "16 x 16 halves from shared",
+        start: "mov.u32 %r5, near;",
+        body: "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%m0, %m1, %m2, %m3, %m4, %m5, %m6, %m7}, [%r5], %r11;",
+        accesses: 1,
+        instructions: 1,
+    },
     Pattern { name: "shuffle", start: "", body: "shfl.sync.bfly.b32 %r6, %r6, 1, 31, -1;", accesses: 1, instructions: 1 },
 ];
 
@@ -199,13 +220,15 @@ const PATTERNS: &[Pattern] = &[
 const AROUND: u64 = 3;
 
 fn text(pattern: &Pattern, rounds: u64) -> String {
+    let zero: String = (0..16).map(|n| format!("mov.b32 %m{n}, 0; ")).collect();
     format!(
         "
 .version 8.0
 .target sm_75
 .address_size 64
 .visible .entry run(.param .u64 buffer) {{
-    .reg .b32 %r<11>;
+    .reg .b32 %r<12>;
+    .reg .b32 %m<16>;
     .reg .b64 %rd<6>;
     .reg .f64 %fd<3>;
     .reg .pred %p<3>;
@@ -216,7 +239,8 @@ fn text(pattern: &Pattern, rounds: u64) -> String {
     mov.u32 %r2, %ntid.x;
     mov.u32 %r3, %tid.x;
     mad.lo.u32 %r4, %r1, %r2, %r3;
-    mov.u32 %r6, 1; mov.u32 %r7, 2; mov.u32 %r8, 3; mov.u32 %r9, 4;
+    mov.u32 %r6, 1; mov.u32 %r7, 2; mov.u32 %r8, 3; mov.u32 %r9, 4; mov.u32 %r11, 80;
+    {zero}
     mov.f64 %fd2, 0d3FF0000000000000;
     {}
     mov.u32 %r10, 0;

@@ -15,7 +15,7 @@ use super::raw::DeviceBytes;
 use super::shape::{AddressShape, Pattern};
 use crate::program::code::{Base, MemoryOp, Order, Space};
 use crate::program::window;
-use crate::simd::lanes::{LANES, PerLane, PerLane64, WarpRegisters};
+use crate::simd::lanes::{LANES, PerLane, PerLane64, RegisterSlot, WarpRegisters};
 use crate::simd::processor::{VectorCode, run_fastest};
 
 /// Memory that belongs to the block or the thread, and the kernel's parameters.
@@ -260,6 +260,35 @@ pub(super) fn load<M: GlobalMemory>(registers: &mut WarpRegisters<'_>, op: &Memo
 /// Stores registers to memory (`st`).
 pub(super) fn store<M: GlobalMemory>(registers: &WarpRegisters<'_>, op: &MemoryOp, mask: u32, near: &mut NearMemory<'_>, memory: &mut M) -> LaneResult<()> {
     run_fastest(WarpStore { registers, op, mask, near, memory, given: None })
+}
+
+/// One value of each lane between a register and addresses of any space.
+fn plain_access(slot: RegisterSlot, bytes: u8, space: Space) -> MemoryOp {
+    MemoryOp { space, base: Base::None, offset: 0, bytes, count: 1, data: [slot; 8], wide: bytes == 8, sign: 0, order: Order::Weak }
+}
+
+/// Loads a value of 4 or 8 bytes for each lane from its address `at`.
+pub(super) fn load_values<M: GlobalMemory>(
+    registers: &mut WarpRegisters<'_>,
+    (slot, bytes): (RegisterSlot, u8),
+    (at, space): (&PerLane64, Space),
+    mask: u32,
+    near: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<()> {
+    run_fastest(WarpLoad { registers, op: &plain_access(slot, bytes, space), mask, near, memory, given: Some((at, space)) })
+}
+
+/// Stores a value of 4 or 8 bytes of each lane at its address `at`.
+pub(super) fn store_values<M: GlobalMemory>(
+    registers: &WarpRegisters<'_>,
+    (slot, bytes): (RegisterSlot, u8),
+    (at, space): (&PerLane64, Space),
+    mask: u32,
+    near: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<()> {
+    run_fastest(WarpStore { registers, op: &plain_access(slot, bytes, space), mask, near, memory, given: Some((at, space)) })
 }
 
 impl<M: GlobalMemory> VectorCode for WarpLoad<'_, '_, '_, M> {

@@ -16,22 +16,25 @@ pub(super) fn position(shape: MatrixShape, part: MatrixPart, element: Element, r
 
 /// The row and column of an element of lane 0.
 pub(super) fn first_position(shape: MatrixShape, part: MatrixPart, element: Element, register: u32, within: u32) -> (u32, u32) {
-    let each = element.per_register();
+    // All sizes are powers of two. Shifts take their place, because this runs for each register.
+    let in_group = 4 * element.per_register();
+    let tiles = |size: u32, of: u32| size.trailing_zeros() - of.trailing_zeros();
+    let split = |block: u32, shift: u32| (block & ((1 << shift) - 1), block >> shift);
     match part {
         MatrixPart::A => {
-            let (rows, columns) = (shape.m / 8, shape.k / (4 * each));
-            let block = register % (rows * columns);
-            (8 * (block % rows), within + block / rows * 4 * each)
+            let (rows, columns) = (tiles(shape.m, 8), tiles(shape.k, in_group));
+            let (row, column) = split(split(register, rows + columns).0, rows);
+            (8 * row, within + column * in_group)
         }
         MatrixPart::B => {
-            let (rows, columns) = (shape.k / (4 * each), shape.n / 8);
-            let block = register % (rows * columns);
-            (within + block % rows * 4 * each, 8 * (block / rows))
+            let (rows, columns) = (tiles(shape.k, in_group), tiles(shape.n, 8));
+            let (row, column) = split(split(register, rows + columns).0, rows);
+            (within + row * in_group, 8 * column)
         }
         MatrixPart::C => {
-            let n = register * each + within;
-            let (pair, rows) = (n / 2, shape.m / 8);
-            (8 * (pair % rows), n % 2 + 8 * (pair / rows))
+            let n = register * element.per_register() + within;
+            let (row, column) = split(n / 2, tiles(shape.m, 8));
+            (8 * row, n % 2 + 8 * column)
         }
     }
 }

@@ -3,14 +3,17 @@
 //! `mma` says which lane holds which element. `wmma` leaves it open; here its fragments are laid
 //! out as those of `mma`, block after block: rows first, then columns. `product` multiplies.
 
-use super::access::{NearMemory, compute_addresses};
+// Lanes are numbered: several arrays and masks are indexed with the same lane.
+#![allow(clippy::needless_range_loop)]
+
+use super::access::{NearMemory, compute_addresses, load_values, store_values};
 use super::fault::{LaneFault, LaneResult, for_each_lane};
 use super::fragment::{encode_real, first_position, lane_step, position, real};
 use super::interface::{FaultKind, GlobalMemory};
 use super::product::Product;
 use super::single;
 use crate::program::code::{AddressOperand, Element, MatrixKind, MatrixOp, MatrixPart, MatrixShape};
-use crate::simd::lanes::{LANES, NO_SLOT, PerLane32, RegisterSlot, WarpRegisters};
+use crate::simd::lanes::{LANES, NO_SLOT, PerLane, PerLane32, PerLane64, RegisterSlot, WarpRegisters};
 
 /// Performs the instruction for the lanes of `mask`.
 pub(super) fn perform<M: GlobalMemory>(
@@ -133,6 +136,48 @@ fn locate(start: u64, stride: u64, element: Element, (row, column): (u32, u32), 
     (start.wrapping_add(bit / 8), (bit % 8) as u32)
 }
 
+/// Where the elements of whole registers lie, if one access can have those of a register: they lie
+/// beside each other, and all lanes name the same distance of rows.
+struct WholeRegisters {
+    /// The addresses of the lanes without what all lanes of a register have in common.
+    starts: PerLane64,
+    stride: u64,
+    element: Element,
+    /// The bytes of a register.
+    bytes: u8,
+    by_column: bool,
+}
+
+impl WholeRegisters {
+    fn new(starts: &[u64; LANES], strides: &[u64; LANES], part: MatrixPart, element: Element, by_column: bool) -> Option<WholeRegisters> {
+        // The elements of a register follow each other in a row, those of B in a column.
+        let beside = element.per_register() == 1 || (part == MatrixPart::B) == by_column;
+        let stride = strides[0];
+        if element.bits() < 8 || !beside || strides.iter().any(|other| *other != stride) {
+            return None;
+        }
+        let bytes = if element == Element::Double { 8 } else { 4 };
+        let mut starts = PerLane(*starts);
+        for (lane, start) in starts.0.iter_mut().enumerate() {
+            *start = locate(*start, stride, element, lane_step(part, element, lane as u32), by_column).0;
+        }
+        Some(WholeRegisters { starts, stride, element, bytes, by_column })
+    }
+
+    /// Fills in the addresses of a register whose first element is at a row and column. False if one
+    /// is not a multiple of the bytes.
+    #[inline(always)]
+    fn fill_in(&self, first: (u32, u32), at: &mut PerLane64) -> bool {
+        let ahead = locate(0, self.stride, self.element, first, self.by_column).0;
+        let mut any = 0;
+        for lane in 0..LANES {
+            at.0[lane] = self.starts.0[lane].wrapping_add(ahead);
+            any |= at.0[lane];
+        }
+        any & u64::from(self.bytes - 1) == 0
+    }
+}
+
 fn outer_bits(outer: u32, stride: u64, inner: u32) -> u64 {
     u64::from(outer).wrapping_mul(stride).wrapping_add(inner.into())
 }
@@ -157,19 +202,19 @@ fn load_fragment<M: GlobalMemory>(
     let starts = addresses(registers, op.place);
     let strides = strides(registers, op, if by_column { rows } else { columns });
     let bytes = u64::from(element.bits().div_ceil(8));
-    // The elements of a register follow each other in a row, those of B in a column.
-    let beside = element.bits() < 64 && (element.per_register() == 1 || (part == MatrixPart::B) == by_column);
+    let whole = WholeRegisters::new(&starts, &strides, part, element, by_column);
+    let mut at = PerLane64::splat(0);
     for (n, slot) in op.d.iter().enumerate() {
         let first = first_position(shape, part, element, n as u32, 0);
+        if let Some(whole) = &whole
+            && whole.fill_in(first, &mut at)
+            && load_values(registers, (*slot, whole.bytes), (&at, op.place.space), mask, near, memory).is_ok()
+        {
+            continue;
+        }
+        // Element by element: so is a fault found.
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
             let mut value = 0;
-            // Mostly a register's elements lie beside each other: one access can have them all.
-            let step = lane_step(part, element, lane as u32);
-            let (start, bit) = locate(starts[lane], strides[lane], element, (first.0 + step.0, first.1 + step.1), by_column);
-            if beside && bit == 0 && start % 4 == 0 {
-                registers.r32[*slot as usize].0[lane] = single::load(near, memory, op.place.space, start, 4, lane)? as u32;
-                continue;
-            }
             for within in 0..element.per_register() {
                 let at = position(shape, part, element, n as u32, within, lane as u32);
                 let (address, bit) = locate(starts[lane], strides[lane], element, at, by_column);
@@ -201,7 +246,15 @@ fn store_fragment<M: GlobalMemory>(
     let starts = addresses(registers, op.place);
     let strides = strides(registers, op, if by_column { shape.m } else { shape.n });
     let bytes = u64::from(element.bits() / 8);
+    let whole = WholeRegisters::new(&starts, &strides, MatrixPart::C, element, by_column);
+    let mut at = PerLane64::splat(0);
     for (n, slot) in op.a.iter().enumerate() {
+        if let Some(whole) = &whole
+            && whole.fill_in(first_position(shape, MatrixPart::C, element, n as u32, 0), &mut at)
+            && store_values(registers, (*slot, whole.bytes), (&at, op.place.space), mask, near, memory).is_ok()
+        {
+            continue;
+        }
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
             let register = read(registers, *slot, element, lane);
             for within in 0..element.per_register() {
