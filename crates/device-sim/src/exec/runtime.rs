@@ -16,6 +16,11 @@ use cumux_device::{CopyExtent, Rows};
 
 /// What `cudaRuntimeGetVersion` answers on a card, under driver 580 with CUDA 13.
 const VERSION: u64 = 6000;
+/// `cudaFuncCachePreferNone`: what devices answer whose cache and shared memory have fixed sizes
+/// (CUDA Runtime API, `cudaDeviceGetCacheConfig`).
+const PREFER_NONE: u64 = 0;
+/// `cudaSharedMemBankSizeFourByte`: the only size since compute capability 5.
+const BANKS_OF_FOUR_BYTES: u64 = 1;
 /// `cudaEventDisableTiming`: the only flags with which a kernel may create an event.
 const DISABLE_TIMING: u64 = 2;
 /// `cudaMemcpyDeviceToDevice`.
@@ -197,7 +202,8 @@ impl<M: GlobalMemory, S: Services> Caller<'_, '_, M, S> {
                     Err(_) => Err(errors::INVALID_VALUE),
                 }
             }
-            RuntimeCall::NotSupported => Err(errors::NOT_SUPPORTED),
+            RuntimeCall::CacheConfig => self.put(call, 4, Ok(PREFER_NONE))?,
+            RuntimeCall::SharedMemoryConfig => self.put(call, 4, Ok(BANKS_OF_FOUR_BYTES))?,
         };
         Ok(match outcome {
             Ok(_) => 0,

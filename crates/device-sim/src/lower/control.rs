@@ -143,8 +143,8 @@ pub(super) fn runtime_call(name: &str) -> Option<RuntimeCall> {
         "FuncGetAttributes" => C::FuncGetAttributes,
         "RuntimeGetVersion" => C::RuntimeGetVersion,
         "OccupancyMaxActiveBlocksPerMultiprocessor" | "OccupancyMaxActiveBlocksPerMultiprocessorWithFlags" => C::Occupancy,
-        // Questions alone: who does not look at their result misses no work.
-        "DeviceGetCacheConfig" | "DeviceGetSharedMemConfig" => C::NotSupported,
+        "DeviceGetCacheConfig" => C::CacheConfig,
+        "DeviceGetSharedMemConfig" => C::SharedMemoryConfig,
         _ => return None,
     })
 }

@@ -406,8 +406,10 @@ pub enum RuntimeCall {
     FuncGetAttributes,
     RuntimeGetVersion,
     Occupancy,
-    /// A question that this device does not answer. The result is `cudaErrorNotSupported`.
-    NotSupported,
+    /// Which of its cache and its shared memory a device prefers.
+    CacheConfig,
+    /// How wide the banks of its shared memory are.
+    SharedMemoryConfig,
 }
 
 impl RuntimeCall {
