@@ -37,6 +37,13 @@ struct Pattern {
 const PATTERNS: &[Pattern] = &[
     Pattern { name: "arithmetic only", start: "", body: "add.u32 %r6, %r6, %r3; xor.b32 %r7, %r7, %r6;", accesses: 1, instructions: 2 },
     Pattern {
+        name: "arithmetic, half the lanes",
+        start: "and.b32 %r8, %r3, 16; setp.eq.u32 %p2, %r8, 0;",
+        body: "@%p2 add.u32 %r6, %r6, %r3; @%p2 xor.b32 %r7, %r7, %r6;",
+        accesses: 1,
+        instructions: 2,
+    },
+    Pattern {
         name: "load, words in a row",
         start: "mul.wide.u32 %rd4, %r4, 4; add.u64 %rd4, %rd1, %rd4;",
         body: "ld.global.u32 %r7, [%rd4]; add.u32 %r6, %r6, %r7;",
