@@ -149,6 +149,13 @@ const PATTERNS: &[Pattern] = &[
         instructions: 2,
     },
     Pattern {
+        name: "generic, shared, in a row",
+        start: "mul.wide.u32 %rd4, %r3, 4; cvta.shared.u64 %rd5, near; add.u64 %rd4, %rd4, %rd5;",
+        body: "st.u32 [%rd4], %r6; ld.u32 %r6, [%rd4];",
+        accesses: 2,
+        instructions: 2,
+    },
+    Pattern {
         name: "shared, in a row",
         start: "shl.b32 %r5, %r3, 2; mov.u32 %r8, near; add.u32 %r5, %r5, %r8;",
         body: "st.shared.u32 [%r5], %r6; ld.shared.u32 %r6, [%r5];",

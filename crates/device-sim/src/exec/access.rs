@@ -97,7 +97,23 @@ fn shape_of_base(registers: &WarpRegisters<'_>, base: Base, offset: i64, mask: u
 /// The shape of addresses that had to be added up. Rare, therefore not compiled into every access.
 #[inline(never)]
 fn shape_of_addresses(at: &PerLane64, mask: u32, bytes: u64) -> AddressShape {
-    AddressShape::of_addresses(at, mask, bytes)
+    run_fastest(ShapeOfAddresses { at, mask, bytes })
+}
+
+/// A search for a shape, as vector code.
+struct ShapeOfAddresses<'a> {
+    at: &'a PerLane64,
+    mask: u32,
+    bytes: u64,
+}
+
+impl VectorCode for ShapeOfAddresses<'_> {
+    type Out = AddressShape;
+
+    #[inline(always)]
+    fn run(self) -> AddressShape {
+        AddressShape::of_addresses(self.at, self.mask, self.bytes)
+    }
 }
 
 /// Whether the shape alone describes the access, so that its addresses need not be added up. `row`:
@@ -301,7 +317,7 @@ impl<M: GlobalMemory> VectorCode for WarpLoad<'_, '_, '_, M> {
         let mut own = PerLane64::splat(0);
         let (mut at, mut shape, space) = locate_access(registers, op, mask, bytes, given, true, &mut own);
         if space == Space::Generic {
-            return access_by_space(all_addresses(registers, op, given), mask, |at, space, part| {
+            return access_by_space(all_addresses(registers, op, given), &shape, mask, |at, space, part| {
                 run_fastest(WarpLoad { registers, op, mask: part, near, memory, given: Some((at, space)) })
             });
         }
@@ -347,7 +363,7 @@ impl<M: GlobalMemory> VectorCode for WarpStore<'_, '_, '_, M> {
         let mut own = PerLane64::splat(0);
         let (mut at, mut shape, space) = locate_access(registers, op, mask, bytes, given, mask == u32::MAX, &mut own);
         if space == Space::Generic {
-            return access_by_space(all_addresses(registers, op, given), mask, |at, space, part| {
+            return access_by_space(all_addresses(registers, op, given), &shape, mask, |at, space, part| {
                 run_fastest(WarpStore { registers, op, mask: part, near, memory, given: Some((at, space)) })
             });
         }
@@ -425,9 +441,23 @@ fn all_addresses(registers: &WarpRegisters<'_>, op: &MemoryOp, given: Option<(&P
     given.map_or_else(|| compute_addresses(registers, op.base, op.offset), |(at, _)| *at)
 }
 
-/// A generic access to more than global memory, space by space.
+/// A generic access to more than global memory, space by space. `shape` is that of the addresses.
 #[inline(never)]
-fn access_by_space(mut at: PerLane64, mask: u32, mut access: impl FnMut(&PerLane64, Space, u32) -> LaneResult<()>) -> LaneResult<()> {
+fn access_by_space(
+    mut at: PerLane64,
+    shape: &AddressShape,
+    mask: u32,
+    mut access: impl FnMut(&PerLane64, Space, u32) -> LaneResult<()>,
+) -> LaneResult<()> {
+    // Mostly all lanes go to one space.
+    for (space, window) in [(Space::Shared, window::SHARED), (Space::Local, window::LOCAL)] {
+        if window.contains(shape.low) && window.contains(shape.high) {
+            for lane in 0..LANES {
+                at.0[lane] = at.0[lane].wrapping_sub(window.start);
+            }
+            return access(&at, space, mask);
+        }
+    }
     for (space, part) in split_by_space(&mut at, mask) {
         if part != 0 {
             access(&at, space, part)?;

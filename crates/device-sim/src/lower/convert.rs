@@ -216,7 +216,9 @@ fn lower_limited(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T, from: T, d: 
                 Some(Rounding::Rna) => RNA,
                 _ => return Err(Trouble::Refused),
             };
-            (alu::rare3x::<narrow::Rounding19>(), u16::from(mode) | flag(Word::Relu, narrow::RELU) | flag(Word::Satfinite, narrow::SATFINITE))
+            let flags = flag(Word::Relu, narrow::RELU) | flag(Word::Satfinite, narrow::SATFINITE);
+            // What `__float_to_tf32` of C++ is has code of its own.
+            if mode == RNA && flags == 0 { (alu::op1::<narrow::RoundingAway19>(), 0) } else { (alu::rare3x::<narrow::Rounding19>(), u16::from(mode) | flags) }
         }
         T::F16 | T::Bf16 => (alu::rare3x::<PackTwo>(), pack_immediate(i, to == T::Bf16)?),
         _ => return Err(Trouble::Refused),

@@ -3,7 +3,7 @@
 
 use super::half::{H, Small};
 use super::round::{RN, to_format};
-use crate::simd::alu::Op3x;
+use crate::simd::alu::{Op1, Op3x};
 
 /// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,6 +204,20 @@ impl Op3x for Rounding19 {
     }
 }
 
+/// A single rounded to the nearest `.tf32`, ties away from zero: what [`Rounding19`] makes of it
+/// without flags, by its bits alone.
+pub struct RoundingAway19;
+impl Op1 for RoundingAway19 {
+    type A = u32;
+    type R = u32;
+    #[inline(always)]
+    fn compute(a: u32) -> u32 {
+        // A carry goes into the exponent, and from the largest number to infinity.
+        let rounded = a.wrapping_add(1 << 12) & !0x1fff;
+        if a & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { rounded }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,5 +265,17 @@ mod tests {
         assert_eq!([RN, super::super::round::RZ, super::super::round::RNA].map(|mode| round(tie, mode.into())), [1.0, 1.0, 1.0 + f32::EPSILON * 8192.0]);
         assert_eq!(round(f32::MAX, RN.into()), f32::INFINITY);
         assert!(round(f32::MAX, u16::from(RN) | SATFINITE).is_finite());
+    }
+
+    #[test]
+    fn tf32_with_ties_away_from_zero_is_found_by_bits() {
+        // All signs, exponents and kept bits, with what is lost just around a tie.
+        for kept in 0..1 << 19 {
+            for lost in [0, 1, 0xfff, 0x1000, 0x1001, 0x1fff] {
+                let a = kept << 13 | lost;
+                let expected = <Rounding19 as Op3x>::compute(a, 0, 0, super::super::round::RNA.into());
+                assert_eq!(RoundingAway19::compute(a), expected, "{a:#x}");
+            }
+        }
     }
 }
