@@ -443,12 +443,7 @@ fn all_addresses(registers: &WarpRegisters<'_>, op: &MemoryOp, given: Option<(&P
 
 /// A generic access to more than global memory, space by space. `shape` is that of the addresses.
 #[inline(never)]
-fn access_by_space(
-    mut at: PerLane64,
-    shape: &AddressShape,
-    mask: u32,
-    mut access: impl FnMut(&PerLane64, Space, u32) -> LaneResult<()>,
-) -> LaneResult<()> {
+fn access_by_space(mut at: PerLane64, shape: &AddressShape, mask: u32, mut access: impl FnMut(&PerLane64, Space, u32) -> LaneResult<()>) -> LaneResult<()> {
     // Mostly all lanes go to one space.
     for (space, window) in [(Space::Shared, window::SHARED), (Space::Local, window::LOCAL)] {
         if window.contains(shape.low) && window.contains(shape.high) {

@@ -98,23 +98,29 @@ macro_rules! shape_of {
             let (start, end) = (at.0[first], at.0[last]);
             let power_of_row = (step.trailing_zeros() as usize + 1).min($ramps.len() - 1);
             let power = power_of_row;
-            let mut on = [<$ty>::MAX; LANES];
-            if mask != u32::MAX {
-                for lane in 0..LANES {
-                    on[lane] = (0 as $ty).wrapping_sub((mask >> lane & 1) as $ty);
-                }
-            }
             // The outermost lanes tell which pattern it can be: if they have one address, a
             // broadcast, and if they are as far apart as in a row, a row.
             let power = if end == start { Some(0) } else if end.wrapping_sub(start) == $ramps[power][last - first] && end > start { Some(power) } else { None };
             if let Some(power) = power {
                 let ramp = &$ramps[power];
                 let base = start.wrapping_sub(ramp[first]);
-                let mut bent = [0; LANES];
-                for lane in 0..LANES {
-                    bent[lane] = (at.0[lane].wrapping_sub(base) ^ ramp[lane]) & on[lane];
+                // What is not as in the pattern, for the lanes of each group together.
+                let mut bent = [0; GROUP];
+                if mask == u32::MAX {
+                    for from in (0..LANES).step_by(GROUP) {
+                        for lane in 0..GROUP {
+                            bent[lane] |= at.0[from + lane].wrapping_sub(base) ^ ramp[from + lane];
+                        }
+                    }
+                } else {
+                    for from in (0..LANES).step_by(GROUP) {
+                        for lane in 0..GROUP {
+                            let on = (0 as $ty).wrapping_sub((mask >> (from + lane) & 1) as $ty);
+                            bent[lane] |= (at.0[from + lane].wrapping_sub(base) ^ ramp[from + lane]) & on;
+                        }
+                    }
                 }
-                if fold_lanes(bent, |a, b| a | b) == 0 {
+                if bent.iter().fold(0, |all, bent| all | bent) == 0 {
                     let pattern = if power == 0 { Pattern::Broadcast } else { Pattern::Contiguous };
                     return AddressShape { low: start.into(), high: end.into(), any: start.into(), pattern };
                 }
