@@ -92,34 +92,43 @@ pub trait Bits: Copy {
     fn blend(into: &mut PerLane<Self>, value: &PerLane<Self>, mask: u32);
 }
 
-macro_rules! bits {
-    ($($ty:ty: $hidden:expr;)*) => {$(
-        impl Bits for $ty {
-            #[inline(always)]
-            fn pick(choice: u32, yes: Self, no: Self) -> Self {
-                let on = <$ty>::from(choice & 1).wrapping_neg();
-                (yes & on) | (no & !on)
-            }
-            #[inline(always)]
-            fn blend(into: &mut PerLane<Self>, value: &PerLane<Self>, mask: u32) {
-                let mut on = PerLane([0; LANES]);
-                for lane in 0..LANES {
-                    on.0[lane] = <$ty>::from(mask >> lane & 1).wrapping_neg();
-                }
-                let hidden: fn(PerLane<Self>) -> PerLane<Self> = $hidden;
-                let on = hidden(on);
-                for lane in 0..LANES {
-                    into.0[lane] = (value.0[lane] & on.0[lane]) | (into.0[lane] & !on.0[lane]);
-                }
-            }
+macro_rules! pick_by_logic {
+    ($ty:ty) => {
+        #[inline(always)]
+        fn pick(choice: u32, yes: Self, no: Self) -> Self {
+            let on = <$ty>::from(choice & 1).wrapping_neg();
+            (yes & on) | (no & !on)
         }
-    )*};
+    };
 }
-bits! {
-    // The compiler would make masked stores of it, which take three times as long on some
-    // processors. Of 64-bit lanes they do not.
-    u32: std::hint::black_box;
-    u64: |on| on;
+
+impl Bits for u32 {
+    pick_by_logic! { u32 }
+
+    #[inline(always)]
+    fn blend(into: &mut PerLane<Self>, value: &PerLane<Self>, mask: u32) {
+        let mut on = PerLane([0; LANES]);
+        for lane in 0..LANES {
+            on.0[lane] = (mask >> lane & 1).wrapping_neg();
+        }
+        // The compiler would make masked stores of it, which take three times as long on some
+        // processors.
+        let on = std::hint::black_box(on);
+        for lane in 0..LANES {
+            into.0[lane] = (value.0[lane] & on.0[lane]) | (into.0[lane] & !on.0[lane]);
+        }
+    }
+}
+
+impl Bits for u64 {
+    pick_by_logic! { u64 }
+
+    #[inline(always)]
+    fn blend(into: &mut PerLane<Self>, value: &PerLane<Self>, mask: u32) {
+        for lane in 0..LANES {
+            into.0[lane] = if mask >> lane & 1 != 0 { value.0[lane] } else { into.0[lane] };
+        }
+    }
 }
 
 /// Overwrites the lanes of a mask.
