@@ -164,8 +164,8 @@ impl WholeRegisters {
         Some(WholeRegisters { starts, stride, element, bytes, by_column })
     }
 
-    /// Fills in the addresses of a register whose first element is at a row and column. False if one
-    /// is not a multiple of the bytes.
+    /// Fills in the addresses of a register whose first element is at a row and column. False if
+    /// one is not a multiple of the bytes.
     #[inline(always)]
     fn fill_in(&self, first: (u32, u32), at: &mut PerLane64) -> bool {
         let ahead = locate(0, self.stride, self.element, first, self.by_column).0;

@@ -49,10 +49,13 @@ impl VectorCode for Product<'_, '_> {
     #[inline(always)]
     fn run(self) {
         let [a, b, c] = [MatrixPart::A, MatrixPart::B, MatrixPart::C].map(|part| Place::new(self.shape, part, self.elements[part as usize]));
-        match a.elements.max(b.elements).max(c.elements) as usize {
-            ..=COMMON => multiply::<COMMON>(self, [a, b, c]),
-            ..=LARGE => run_fastest(RareProduct::<LARGE>(self, [a, b, c])),
-            _ => run_fastest(RareProduct::<LARGEST>(self, [a, b, c])),
+        let most = a.elements.max(b.elements).max(c.elements) as usize;
+        if most <= COMMON {
+            multiply::<COMMON>(self, [a, b, c]);
+        } else if most <= LARGE {
+            run_fastest(RareProduct::<LARGE>(self, [a, b, c]));
+        } else {
+            run_fastest(RareProduct::<LARGEST>(self, [a, b, c]));
         }
     }
 }
@@ -164,8 +167,8 @@ impl Place {
         (row * self.columns + column) as usize
     }
 
-    /// How far the lanes' places are from that of lane 0: for each group of four lanes, and for each
-    /// lane in its group.
+    /// How far the lanes' places are from that of lane 0: for each group of four lanes, and for
+    /// each lane in its group.
     #[inline(always)]
     fn steps(&self) -> [usize; 2] {
         self.steps.map(|step| step as usize)
