@@ -380,6 +380,10 @@ static void surfaces() {
     for (int j = 0; j < height; ++j)
         for (int i = 0; i < width; ++i) expect("surface", back[(height - 1 - j) * width + i], -image[j * width + i]);
     CHECK(cudaDestroySurfaceObject(reads));
+    // No object is no error; one that is gone is.
+    CHECK(cudaDestroySurfaceObject(0));
+    CHECK(cudaDestroyTextureObject(0));
+    expect("destroyed twice", cudaDestroySurfaceObject(reads), cudaErrorInvalidValue);
     // An array of layers, written by a kernel and copied back whole.
     auto pairs = cudaCreateChannelDesc<int2>();
     cudaArray_t layered;

@@ -238,8 +238,14 @@ pub unsafe fn cuTexObjectCreate(
     Ok(())
 }
 
+/// Destroys an object. Programs destroy what they may not have created: 0 is no object, and no
+/// error either (GROMACS and NVIDIA's volumeFiltering rely on that; not compared with a card).
+fn destroy(handle: u64, is_texture: bool) -> Try {
+    if handle == 0 { process::enter().map(drop) } else { remove(handle, is_texture) }
+}
+
 pub unsafe fn cuTexObjectDestroy(handle: CUtexObject) -> Try {
-    remove(handle, true)
+    destroy(handle, true)
 }
 
 pub unsafe fn cuSurfObjectCreate(out: *mut CUsurfObject, resource: *const CUDA_RESOURCE_DESC) -> Try {
@@ -262,7 +268,7 @@ pub unsafe fn cuSurfObjectCreate(out: *mut CUsurfObject, resource: *const CUDA_R
 }
 
 pub unsafe fn cuSurfObjectDestroy(handle: CUsurfObject) -> Try {
-    remove(handle, false)
+    destroy(handle, false)
 }
 
 /// What the program said of an object.
