@@ -17,21 +17,25 @@ const DEVICES: &str = "/dev";
 const CARD: &str = "nvidia";
 
 /// Names the served cards to a program where the machine has more, and nobody has named any.
+/// `devices` are those of the daemon as far as they are known before it has opened them.
 pub fn name_served_cards(child: &mut Command, pipe: &Path, devices: &[DeviceName]) {
-    let real = devices.iter().filter(|device| matches!(device, DeviceName::Cuda(_))).count();
     let named = child.get_envs().find(|(name, _)| *name == OsStr::new(VISIBLE_VARIABLE)).map_or_else(
         || std::env::var_os(VISIBLE_VARIABLE).is_some(),
         // None where it is taken away.
         |(_, value)| value.is_some(),
     );
-    if named || real == 0 || cards_of_machine(Path::new(DEVICES)) <= real {
+    let has_software = devices.iter().any(|device| matches!(device, DeviceName::Sim(_)));
+    let cards = cards_of_machine(Path::new(DEVICES));
+    if named || has_software || cards < 2 {
         return;
     }
-    let answer = Frontend::connect(&PipeDirectory::at(pipe)).and_then(|mut daemon| daemon.ask("device_query --csv"));
-    if let Ok((answer, _)) = answer
-        && let Some(list) = uuids_in(&answer)
-    {
-        child.env(VISIBLE_VARIABLE, list);
+    match Frontend::connect(&PipeDirectory::at(pipe)).and_then(|mut daemon| daemon.ask("device_query --csv")) {
+        Ok((answer, _)) => {
+            if let Some(list) = uuids_of_fewer(&answer, cards) {
+                child.env(VISIBLE_VARIABLE, list);
+            }
+        }
+        Err(error) => tracing::debug!("the daemon does not say which cards it serves: {error}"),
     }
 }
 
@@ -42,29 +46,39 @@ fn cards_of_machine(folder: &Path) -> usize {
     entries.filter(|entry| entry.file_name().to_str().is_some_and(is_card)).count()
 }
 
-/// The UUIDs of a list of devices, with commas; `None` if there are none.
-fn uuids_in(answer: &str) -> Option<String> {
-    let of_line = |line: &str| line.split(',').map(str::trim).find(|field| field.starts_with("GPU-") || field.starts_with("MIG-")).map(str::to_owned);
+/// The UUIDs of a list of devices, with commas; `None` if there are none, or one for each of the
+/// machine's cards.
+fn uuids_of_fewer(answer: &str, cards: usize) -> Option<String> {
     let mut uuids: Vec<String> = Vec::new();
-    for uuid in answer.lines().filter_map(of_line) {
+    for line in answer.lines() {
+        let mut fields = line.split(',').map(str::trim);
+        // Parts of a card, and headings, have no number.
+        let (Some(ordinal), Some(uuid), Some(name)) = (fields.next(), fields.nth(1), fields.next()) else { continue };
+        let Some(uuid) = uuid.strip_prefix("GPU-").filter(|_| ordinal.parse::<u32>().is_ok()) else { continue };
+        // Of an instance CUDA says the same as of a card, and NVML calls it by another name.
+        let uuid = format!("{}-{uuid}", if name.contains(" MIG ") { "MIG" } else { "GPU" });
         // Each server of the daemon lists the same ones.
         if !uuids.contains(&uuid) {
             uuids.push(uuid);
         }
     }
-    (!uuids.is_empty()).then(|| uuids.join(","))
+    (!uuids.is_empty() && uuids.len() < cards).then(|| uuids.join(","))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TWO: &str = "Default\nDevice Ordinal,PCI IDs,UUID,Name,Attributes\n0,0000:06.00,GPU-a-1,NVIDIA H200,N/A\n1,0000:07.00,GPU-b-2,NVIDIA H200,N/A\n\
+                       Server 7\nDevice Ordinal,PCI IDs,UUID,Name,Attributes\n0,0000:06.00,GPU-a-1,NVIDIA H200,N/A\n";
+
     #[test]
-    fn the_served_cards_are_named_once() {
-        let answer = "Default\nDevice Ordinal,PCI IDs,UUID,Name,Attributes\n0,0000:06.00,GPU-a-1,NVIDIA H200,N/A\n1,0000:07.00,GPU-b-2,NVIDIA H200,N/A\n\
-                      Server 7\nDevice Ordinal,PCI IDs,UUID,Name,Attributes\n0,0000:06.00,GPU-a-1,NVIDIA H200,N/A\n";
-        assert_eq!(uuids_in(answer).as_deref(), Some("GPU-a-1,GPU-b-2"));
-        assert_eq!(uuids_in("No devices\n"), None);
+    fn the_served_cards_are_named_once_where_there_are_more() {
+        assert_eq!(uuids_of_fewer(TWO, 3).as_deref(), Some("GPU-a-1,GPU-b-2"));
+        assert_eq!(uuids_of_fewer(TWO, 2), None, "all are served");
+        assert_eq!(uuids_of_fewer("No devices\n", 2), None);
+        assert_eq!(uuids_of_fewer("M,0000:06.00,GPU-part,NVIDIA B300,N/A\n", 2), None, "a part is no card");
+        assert_eq!(uuids_of_fewer("0,0000:06.00,GPU-i-1,NVIDIA H200 MIG 1g.18gb,N/A\n", 2).as_deref(), Some("MIG-i-1"));
     }
 
     #[test]
@@ -75,15 +89,5 @@ mod tests {
         }
         assert_eq!(cards_of_machine(folder.path()), 2);
         assert_eq!(cards_of_machine(Path::new("/nowhere")), 0);
-    }
-
-    /// Who has named cards has decided.
-    #[test]
-    fn what_a_user_has_named_stays() {
-        let mut child = Command::new("true");
-        child.env(VISIBLE_VARIABLE, "1");
-        name_served_cards(&mut child, Path::new("/nowhere"), &[DeviceName::Cuda(0)]);
-        let value = child.get_envs().find(|(name, _)| *name == OsStr::new(VISIBLE_VARIABLE)).and_then(|(_, value)| value);
-        assert_eq!(value, Some(OsStr::new("1")));
     }
 }

@@ -25,6 +25,8 @@ pub struct Folder {
     /// Made by this lab; an interrupted one takes it away again.
     made: bool,
     kept: std::cell::Cell<bool>,
+    /// Whether this lab has written what it has measured so far.
+    so_far: std::cell::Cell<bool>,
 }
 
 impl Folder {
@@ -36,7 +38,7 @@ impl Folder {
         let made = !path.exists();
         let cannot = || format!("the report's folder {} cannot be written: choose another with --out", path.display());
         fs::create_dir_all(path).with_context(cannot)?;
-        let folder = Self { path: path.to_owned(), made, kept: std::cell::Cell::new(false) };
+        let folder = Self { path: path.to_owned(), made, kept: std::cell::Cell::new(false), so_far: std::cell::Cell::new(false) };
         tempfile::tempfile_in(path).with_context(cannot)?;
         Ok(folder)
     }
@@ -47,6 +49,7 @@ impl Folder {
 
     /// Writes what has been measured so far.
     pub fn write_so_far(&self, report: &Report) -> anyhow::Result<()> {
+        self.so_far.set(true);
         self.put(SO_FAR, &(serde_json::to_string(report).context("cannot write JSON")? + "\n"), 0o644)
     }
 
@@ -88,7 +91,9 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.path.join(SO_FAR));
+        if self.so_far.get() {
+            let _ = fs::remove_file(self.path.join(SO_FAR));
+        }
         if self.made && !self.kept.get() {
             // Only if nobody has put anything into it.
             let _ = fs::remove_dir(&self.path);

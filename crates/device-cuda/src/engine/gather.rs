@@ -113,8 +113,9 @@ fn pass_messages_on(shared: &Shared, number: usize) {
                 Message::ForgetKernels(_)
                 | Message::ResumeLongWork
                 | Message::CheckContext
-                | Message::AskPast(_)
-                | Message::Past
+                // No chain is made any more: the process ends.
+                | Message::AskPast(..)
+                | Message::Past(_)
                 | Message::HaveParted
                 | Message::SpareDriver(_)
                 | Message::FaultBegins

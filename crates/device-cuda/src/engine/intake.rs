@@ -6,7 +6,7 @@ use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
-use crate::issue::{Awaited, Chain, ChainOrder, STANDS_STILL_NS, Served, StreamQueue, Streams};
+use crate::issue::{Awaited, Chain, ChainOrder, Served, StreamQueue, Streams};
 use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
@@ -37,15 +37,20 @@ impl Engine {
             Message::ChainBuilt(pending, chain) => self.issuer.add_built_chain(pending, chain),
             // The send fails if the thread has stopped waiting.
             Message::Ping(answer) => drop(answer.send(())),
-            Message::AskPast(asker) => self.orders.ask(asker, self.streams.tracker.last_fences()),
-            Message::Past => self.orders.note_answer(),
+            Message::AskPast(asker, number) => self.orders.ask(asker, number, self.streams.tracker.last_fences()),
+            Message::Past(number) => self.orders.note_answer(number),
             Message::Printed(stream, text) => self.deliver_printed(stream, &text),
             Message::TurnToPrint(client) => {
                 if !self.streams.end_silence(client) {
                     self.printing.leave(client);
                 }
             }
-            Message::ForgetKernels(kernels) => self.issuer.forget_kernels(&mut self.streams.tracker, &kernels),
+            Message::ForgetKernels(kernels) => {
+                if let Some(order) = self.orders.take_if(|order| order.mentions(&kernels)) {
+                    self.issuer.add_built_chain(order.chain, None);
+                }
+                self.issuer.forget_kernels(&mut self.streams.tracker, &kernels);
+            }
             Message::HoldLongWork(ready) => self.long_work.request(ready),
             Message::ResumeLongWork => self.long_work.resume(),
             // After an announcement a call of the driver may wait until the fault is handled.
@@ -186,23 +191,24 @@ impl Engine {
 
     /// Has a chain made when all that is in flight now has ended.
     fn order_chain(&mut self, order: ChainOrder) {
-        self.orders.order(order, self.shared.mailboxes.len());
+        let number = self.orders.order(order, self.shared.mailboxes.len());
         for mailbox in self.shared.mailboxes.iter() {
-            mailbox.send(Message::AskPast(self.number));
+            mailbox.send(Message::AskPast(self.number, number));
         }
     }
 
-    /// Answers the engines whose question is answered by now, and has the waiting chain made, if no
-    /// work stands still.
+    /// Answers the engines whose question is answered by now, and has the waiting chain made, if
+    /// chains may be made now. After an announced fault, here or on another card, none is.
     pub(super) fn serve_orders(&mut self) {
         let tracker = &mut self.streams.tracker;
-        for asker in self.orders.answered(|slot, fence| tracker.is_fence_reached(slot, fence)) {
-            self.shared.mailboxes.of(asker).send(Message::Past);
+        for (asker, number) in self.orders.answered(|slot, fence| tracker.is_fence_reached(slot, fence)) {
+            self.shared.mailboxes.of(asker).send(Message::Past(number));
         }
         if self.orders.is_due()
-            && !self.streams.tracker.stands_still(self.streams.clock.now(), STANDS_STILL_NS)
-            && !self.shared.standing.any()
-            && let Some(order) = self.orders.take()
+            && self.context_works()
+            && self.shared.spared.get().is_none()
+            && self.issuer.may_make_chains(&self.streams)
+            && let Some(order) = self.orders.take_if(|_| true)
         {
             self.make_chain(order);
         }

@@ -32,10 +32,12 @@ pub(crate) enum Message {
     Unpark(ClientId, Option<Fault>),
     /// A chain was made. `None` if it could not be made.
     ChainBuilt(PendingChain, Option<Chain>),
-    /// Answer that engine with [`Message::Past`] when the work has ended that is in flight now.
-    AskPast(usize),
-    /// The work of an engine has ended that was in flight when this one asked.
-    Past,
+    /// Answer that engine with [`Message::Past`] and the number when the work has ended that is in
+    /// flight now.
+    AskPast(usize, u64),
+    /// The work of an engine has ended that was in flight when this one asked, for its order of
+    /// this number.
+    Past(u64),
     /// The text that a fetch for this stream has brought.
     Printed(StreamId, Vec<u8>),
     /// It is the client's turn to print.

@@ -1,13 +1,13 @@
 //! Orders of chains that wait until what runs has ended. Pure.
 //!
-//! Making a chain may wait for kernels that run: of graphs that are instantiated beside one, one in
-//! forty does, whatever stream the kernel is in, because the driver gets more memory for graphs
-//! (measured: `benches/cu/upload.cu`). It holds the context's lock meanwhile, so that everybody
-//! waits. A kernel that nobody expects to be long is the worst: a program runs one twice, the
-//! second time for seconds, and that second time is when a chain is ordered for it.
+//! Making a chain may wait for kernels that run, whatever stream they are in: instantiating a graph
+//! does so now and then (decision 0123). The driver holds the context's lock meanwhile, so that
+//! everybody waits. A kernel that nobody expects to be long is the worst: a program runs one twice,
+//! the second time for seconds, and that second time is when a chain is ordered for it.
 //!
 //! So an order waits until all that any engine of the card had in flight has ended. There is one
-//! order at a time for each engine.
+//! order at a time for each engine. An order has a number, because one that is taken back may still
+//! be answered.
 //!
 //! ```text
 //! ordered ── AskPast to all engines ──▶ each answers Past when its work has ended ──▶ made
@@ -18,6 +18,7 @@ use crate::track::SlotIndex;
 /// An order that waits.
 struct Waiting<T> {
     order: T,
+    number: u64,
     /// The engines whose work has not ended.
     missing: usize,
 }
@@ -26,19 +27,21 @@ struct Waiting<T> {
 struct Asked {
     /// The last fence of each driver stream that had work.
     fences: Vec<(SlotIndex, u64)>,
-    /// The engine that asked.
-    asker: usize,
+    /// The engine that asked, and the number of its order.
+    asker: (usize, u64),
 }
 
 /// The waiting order of an engine, and those of which it was asked.
 pub(super) struct Orders<T> {
     waiting: Option<Waiting<T>>,
     asked: Vec<Asked>,
+    /// The number of the last order.
+    last: u64,
 }
 
 impl<T> Default for Orders<T> {
     fn default() -> Self {
-        Orders { waiting: None, asked: Vec::new() }
+        Orders { waiting: None, asked: Vec::new(), last: 0 }
     }
 }
 
@@ -49,25 +52,27 @@ impl<T> Orders<T> {
         self.waiting.is_none() && self.asked.is_empty()
     }
 
-    /// An order that so many engines are asked about.
-    pub(super) fn order(&mut self, order: T, engines: usize) {
-        self.waiting = Some(Waiting { order, missing: engines });
+    /// An order that so many engines are asked about. Returns its number.
+    pub(super) fn order(&mut self, order: T, engines: usize) -> u64 {
+        self.last += 1;
+        self.waiting = Some(Waiting { order, number: self.last, missing: engines });
+        self.last
     }
 
-    /// An engine asks when these fences are reached.
-    pub(super) fn ask(&mut self, asker: usize, fences: Vec<(SlotIndex, u64)>) {
-        self.asked.push(Asked { fences, asker });
+    /// An engine asks, for its order of this number, when these fences are reached.
+    pub(super) fn ask(&mut self, engine: usize, number: u64, fences: Vec<(SlotIndex, u64)>) {
+        self.asked.push(Asked { fences, asker: (engine, number) });
     }
 
-    /// The engines whose question is answered now.
-    pub(super) fn answered(&mut self, mut is_reached: impl FnMut(SlotIndex, u64) -> bool) -> Vec<usize> {
+    /// The engines whose question is answered now, and the numbers of their orders.
+    pub(super) fn answered(&mut self, mut is_reached: impl FnMut(SlotIndex, u64) -> bool) -> Vec<(usize, u64)> {
         let is_over = |asked: &mut Asked| asked.fences.iter().all(|(slot, fence)| is_reached(*slot, *fence));
         self.asked.extract_if(.., is_over).map(|asked| asked.asker).collect()
     }
 
-    /// The work of an engine has ended that was in flight when this one asked.
-    pub(super) fn note_answer(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
+    /// The work of an engine has ended that was in flight when this one asked for that order.
+    pub(super) fn note_answer(&mut self, number: u64) {
+        if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.number == number) {
             waiting.missing = waiting.missing.saturating_sub(1);
         }
     }
@@ -77,9 +82,9 @@ impl<T> Orders<T> {
         self.waiting.as_ref().is_some_and(|waiting| waiting.missing == 0)
     }
 
-    /// Takes the order.
-    pub(super) fn take(&mut self) -> Option<T> {
-        self.waiting.take().map(|waiting| waiting.order)
+    /// Takes the order, if `is_wanted` holds for it.
+    pub(super) fn take_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        self.waiting.take_if(|waiting| is_wanted(&waiting.order)).map(|waiting| waiting.order)
     }
 }
 
@@ -90,20 +95,29 @@ mod tests {
     #[test]
     fn an_order_waits_for_the_work_of_all_engines() {
         let (mut first, mut second) = (Orders::default(), Orders::<()>::default());
-        first.order("chain", 2);
-        first.ask(0, vec![(3, 7), (4, 1)]);
-        second.ask(0, Vec::new());
-        assert_eq!(second.answered(|_, _| false), [0], "it had nothing in flight");
-        first.note_answer();
+        assert_eq!(first.order("chain", 2), 1);
+        first.ask(0, 1, vec![(3, 7), (4, 1)]);
+        second.ask(0, 1, Vec::new());
+        assert_eq!(second.answered(|_, _| false), [(0, 1)], "it had nothing in flight");
+        first.note_answer(1);
         assert!(first.answered(|slot, _| slot == 4).is_empty() && !first.is_due(), "one stream still runs");
-        assert_eq!(first.answered(|slot, fence| slot == 4 || fence <= 7), [0]);
+        assert_eq!(first.answered(|slot, fence| slot == 4 || fence <= 7), [(0, 1)]);
         assert!(!first.is_due());
-        first.note_answer();
+        first.note_answer(1);
         assert!(first.is_due() && !first.is_empty());
-        assert_eq!(first.take(), Some("chain"));
+        assert_eq!((first.take_if(|_| false), first.take_if(|_| true)), (None, Some("chain")));
         assert!(first.is_empty() && !first.is_due());
-        // One that comes late is about nothing.
-        first.note_answer();
-        assert_eq!(first.take(), None);
+    }
+
+    #[test]
+    fn answers_to_an_order_that_was_taken_back_count_for_no_other() {
+        let mut orders = Orders::default();
+        let old = orders.order("old", 1);
+        assert_eq!(orders.take_if(|order| *order == "old"), Some("old"));
+        let new = orders.order("new", 1);
+        orders.note_answer(old);
+        assert!(!orders.is_due());
+        orders.note_answer(new);
+        assert!(orders.is_due());
     }
 }

@@ -24,7 +24,7 @@ struct Watch {
 }
 
 /// How often the other engines are told whether work stands still, in nanoseconds.
-const SAY_NS: u64 = 500_000;
+const SAY_NS: u64 = 100_000;
 
 /// How often it is looked whether a kernel that may print keeps others waiting, in nanoseconds.
 const RELIEF_NS: u64 = 10_000_000;
@@ -83,8 +83,9 @@ impl Engine {
                 watch.last_relief = now;
                 self.relieve_silent();
             }
-            // At once where it no longer does: this engine may sleep from now on.
-            if watch.said_that_it_stands || now.saturating_sub(watch.last_said) > SAY_NS {
+            // At once where nothing is in flight any more: this engine may sleep from now on.
+            let is_over = watch.said_that_it_stands && !self.streams.tracker.is_busy();
+            if is_over || now.saturating_sub(watch.last_said) > SAY_NS {
                 watch.last_said = now;
                 watch.said_that_it_stands = self.say_whether_work_stands();
             }

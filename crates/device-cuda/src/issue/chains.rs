@@ -139,6 +139,13 @@ pub(crate) struct ChainOrder {
     pub kernels: Vec<PlannedKernel>,
 }
 
+impl ChainOrder {
+    /// True if one of its kernels is among these.
+    pub(crate) fn mentions(&self, kernels: &[u64]) -> bool {
+        self.kernels.iter().any(|planned| kernels.contains(&planned.kernel().id))
+    }
+}
+
 /// The chains of one engine.
 pub(super) struct Chains {
     /// The chains, by length.

@@ -574,8 +574,7 @@ impl Issuer {
         let now = clock.now();
         if now.saturating_sub(self.looked) >= LOOK_NS {
             self.looked = now;
-            let stands_still = tracker.stands_still(now, STANDS_STILL_NS) || self.standing.any();
-            self.chains.set_making(!self.is_driver_spared && !stands_still);
+            self.chains.set_making(self.may_make_chains_at(tracker, now));
         }
         let (chosen, order) = self.chains.choose(batch, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();
@@ -583,6 +582,15 @@ impl Issuer {
             self.order = order;
         }
         chosen
+    }
+
+    /// Whether chains may be made now: no work stands still, and the driver need not be spared.
+    pub(crate) fn may_make_chains(&self, streams: &Streams) -> bool {
+        self.may_make_chains_at(&streams.tracker, streams.clock.now())
+    }
+
+    fn may_make_chains_at(&self, tracker: &Tracker, now: u64) -> bool {
+        !self.is_driver_spared && !tracker.stands_still(now, STANDS_STILL_NS) && !self.standing.any()
     }
 
     fn destroy_retired(&mut self) {

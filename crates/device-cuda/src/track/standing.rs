@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The engines of a card whose work stands still.
 ///
-/// Lock 8 of the crate's order, held alone, every few dozen microseconds at most.
+/// Lock 8 of the crate's order, held alone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StandingWork(Arc<Mutex<BTreeSet<usize>>>);
 
