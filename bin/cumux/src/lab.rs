@@ -80,6 +80,7 @@ pub fn main(arguments: &LabArguments) -> anyhow::Result<u8> {
     let begun = Instant::now();
     run(&mut lab, &progress, &folder)?;
     progress.end();
+    folder.write_profiles(lab.profiles())?;
     let mut report = lab.report;
     report.made = Made { seconds: begun.elapsed().as_secs_f64(), ..output::made(arguments.quick) };
     folder.write(&mut report)?;

@@ -221,7 +221,7 @@ impl Recording {
                 program.launches[number as usize] += 1;
                 program.last_launch = Some(number);
                 let stream = program.stream(stream);
-                program.requests.step(Token { what: What::Launch(number), stream }, gap);
+                program.requests.step(Token { what: What::Launch(number), stream }, gap, took);
             }
             (Speaker::Program(session), Moment::Copy { from, took, stream, way, bytes }) => {
                 let Some(program) = self.program(session) else { return };
@@ -229,7 +229,7 @@ impl Recording {
                 let number = program.copy(way, bytes);
                 program.copied[number as usize] += 1;
                 let stream = program.stream(stream);
-                program.requests.step(Token { what: What::Copy(number), stream }, gap);
+                program.requests.step(Token { what: What::Copy(number), stream }, gap, took);
             }
             (Speaker::Program(session), Moment::Wait { from, took, stream }) => {
                 let Some(program) = self.program(session) else { return };
@@ -241,7 +241,7 @@ impl Recording {
                 *place = (place.0 + 1, place.1.saturating_add(took));
                 let what = if stream.is_some() { What::Wait } else { What::WaitForAll };
                 let stream = stream.map_or(0, |stream| program.stream(stream));
-                program.requests.step(Token { what, stream }, gap);
+                program.requests.step(Token { what, stream }, gap, took);
             }
             // Nobody else has a say in this.
             _ => {}

@@ -7,6 +7,7 @@ use cumux_artifacts::make::{Mode, Options, files};
 use cumux_lab::report::{Made, Report};
 use cumux_lab::{gates, page};
 use cumux_planner::card as cards;
+use cumux_planner::profile::Profile;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -51,6 +52,15 @@ impl Folder {
     pub fn write_so_far(&self, report: &Report) -> anyhow::Result<()> {
         self.so_far.set(true);
         self.put(SO_FAR, &(serde_json::to_string(report).context("cannot write JSON")? + "\n"), 0o644)
+    }
+
+    /// Writes what was recorded, so that predictions can be made again without the card.
+    pub fn write_profiles(&self, profiles: &[(String, Profile)]) -> anyhow::Result<()> {
+        for (workload, profile) in profiles {
+            let text = serde_json::to_string(profile).context("cannot write JSON")?;
+            self.put(&format!("profiles/{workload}.json"), &(text + "\n"), 0o644)?;
+        }
+        Ok(())
     }
 
     /// Judges the report and writes it with all files.

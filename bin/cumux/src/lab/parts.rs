@@ -118,6 +118,11 @@ impl<'a> Lab<'a> {
         }
     }
 
+    /// What was recorded of each workload, by its name.
+    pub fn profiles(&self) -> &[(String, Profile)] {
+        &self.profiles
+    }
+
     /// All parts, in their order.
     pub fn plan(&self) -> Vec<Planned> {
         let mut parts = Vec::new();

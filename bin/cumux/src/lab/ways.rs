@@ -6,6 +6,7 @@ use crate::device::{self, DeviceName};
 use crate::library;
 use crate::private::PrivateDaemon;
 use crate::record::LAB_VARIABLE;
+use crate::visible;
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
 use cumux_control::settings::VISIBLE_VARIABLE;
@@ -181,6 +182,9 @@ impl Way {
                     command.env_remove(VISIBLE_VARIABLE);
                 }
                 command.env(PIPE_VARIABLE, daemon.pipe()).env(library::VARIABLE, library::path_with(libraries));
+                if !software {
+                    visible::name_served_cards(&mut command, daemon.pipe(), &[]);
+                }
                 command.envs(library::compilers_environment(libraries, software));
                 if *parts == MultiprocessorSplit::Equal && clients > 1 {
                     command.env(PERCENTAGE, format!("{:.1}", 100.0 / f64::from(clients)));

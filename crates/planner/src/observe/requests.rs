@@ -3,6 +3,10 @@
 //! The host's steps are cut where it waits. Equal pieces are one entry with a count, and only the
 //! order of the last [`MOST_PIECES`] pieces is kept. Where that order repeats itself, one
 //! repetition is the request. Where it does not, all that the program did is one request.
+//!
+//! What counts is time: a piece has the weight of the host's time in it, with its waits. A program
+//! copies its weights in hundreds of small pieces before its passes, and the passes are its
+//! requests.
 
 use crate::profile::Step;
 use std::collections::{HashMap, VecDeque};
@@ -23,6 +27,13 @@ const LONGEST_LOOP: usize = 64;
 const AGREEMENT: f64 = 0.8;
 /// A shorter period is preferred if it agrees almost as well.
 const SLACK: f64 = 0.05;
+/// The parts of a program's time at its beginning and its end that are not looked at.
+const BEGINNING: f64 = 0.1;
+const END: f64 = 0.05;
+/// A piece that makes up so much of the time, and comes so often, is the request of a program whose
+/// passes vary.
+const MOST_OF_IT: f64 = 0.5;
+const OFTEN: u64 = 8;
 
 /// What a step does. Numbers are those of shapes and copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,12 +60,24 @@ struct Piece {
     first: Vec<u64>,
     /// The sum of all later times.
     later: Vec<u64>,
+    /// Host time of all steps, calls and waits included: the first time, and the sum of all later.
+    first_spent: u64,
+    later_spent: u64,
 }
 
 impl Piece {
     /// Whether it gives the device something to do.
     fn works(&self) -> bool {
         self.tokens.iter().any(|token| matches!(token.what, What::Launch(_) | What::Copy(_)))
+    }
+
+    /// Nanoseconds of one, at least 1.
+    fn spent(&self) -> u64 {
+        match self.count {
+            0 | 1 => self.first_spent,
+            count => self.later_spent / (count - 1),
+        }
+        .max(1)
     }
 
     fn gap(&self, step: usize) -> u64 {
@@ -69,6 +92,8 @@ impl Piece {
 pub(super) struct Requests {
     open: Vec<Token>,
     gaps: Vec<u64>,
+    /// Host time of the open steps.
+    spent: u64,
     numbers: HashMap<Vec<Token>, u32>,
     pieces: Vec<Piece>,
     order: VecDeque<u32>,
@@ -86,20 +111,23 @@ pub(super) struct Told {
 }
 
 impl Requests {
-    /// The host does this, `gap` nanoseconds after its last step.
-    pub(super) fn step(&mut self, token: Token, gap: u64) {
+    /// The host does this, `gap` nanoseconds after its last step, and is in the call for `took`.
+    pub(super) fn step(&mut self, token: Token, gap: u64, took: u64) {
         self.open.push(token);
         self.gaps.push(gap);
+        self.spent = self.spent.saturating_add(gap).saturating_add(took);
         if matches!(token.what, What::Wait | What::WaitForAll) || self.open.len() >= LONGEST_PIECE {
             self.close();
         }
     }
 
     fn close(&mut self) {
+        let spent = std::mem::take(&mut self.spent);
         let number = match self.numbers.get(&self.open) {
             Some(number) => {
                 let piece = &mut self.pieces[*number as usize];
                 piece.count += 1;
+                piece.later_spent = piece.later_spent.saturating_add(spent);
                 for (sum, gap) in piece.later.iter_mut().zip(&self.gaps) {
                     *sum = sum.saturating_add(*gap);
                 }
@@ -114,7 +142,14 @@ impl Requests {
             None => {
                 let number = self.pieces.len() as u32;
                 self.steps += self.open.len();
-                self.pieces.push(Piece { tokens: self.open.clone(), count: 1, first: self.gaps.clone(), later: vec![0; self.open.len()] });
+                self.pieces.push(Piece {
+                    tokens: self.open.clone(),
+                    count: 1,
+                    first: self.gaps.clone(),
+                    later: vec![0; self.open.len()],
+                    first_spent: spent,
+                    later_spent: 0,
+                });
                 self.numbers.insert(self.open.clone(), number);
                 number
             }
@@ -135,20 +170,27 @@ impl Requests {
         }
         let order: Vec<u32> = self.order.iter().copied().collect();
         let works = |number: &u32| self.pieces.get(*number as usize).is_some_and(Piece::works);
-        let (chosen, count, mut note) = match period(&order).filter(|found| found.iter().any(works)) {
+        let spent = |number: u32| self.pieces.get(number as usize).map_or(1, Piece::spent);
+        let (chosen, count, mut note) = match period(&order, spent).filter(|found| found.iter().any(works)) {
             Some(found) => {
                 let chosen = self.begin_at_the_longest_pause(found);
                 let count = self.count(&chosen);
                 (chosen, count, None)
+            }
+            None if let Some((number, part)) = self.heaviest() => {
+                let note = format!("the program's passes vary: the request is the piece between two waits that makes up most of its time ({part:.0} %)");
+                (vec![number], self.pieces.get(number as usize).map_or(0, |piece| piece.count), Some(note))
             }
             None if !self.is_cut => {
                 let note = "the program does nothing again and again: all of it is one request".to_owned();
                 (order, 1, Some(note))
             }
             None => {
-                let weight = |piece: &Piece| if piece.works() { piece.count.saturating_mul(piece.tokens.len() as u64) } else { 0 };
+                let weight = |piece: &Piece| if piece.works() { piece.count.saturating_mul(piece.spent()) } else { 0 };
                 let most = (0..self.pieces.len()).max_by_key(|number| weight(&self.pieces[*number])).unwrap_or(0);
-                let note = "what the program does again and again was not found: the request is its most frequent piece of work between two waits".to_owned();
+                let note =
+                    "what the program does again and again was not found: the request is the piece of work between two waits that takes most of its time"
+                        .to_owned();
                 (vec![most as u32], self.pieces.get(most).map_or(0, |piece| piece.count), Some(note))
             }
         };
@@ -169,6 +211,15 @@ impl Requests {
         Told { steps, count: count.max(1), note }
     }
 
+    /// The piece that makes up most of the time, and its part in percent.
+    fn heaviest(&self) -> Option<(u32, f64)> {
+        let weight = |piece: &Piece| piece.spent() as f64 * piece.count as f64;
+        let all: f64 = self.pieces.iter().map(weight).sum();
+        let (number, piece) = (0..).zip(&self.pieces).filter(|(_, piece)| piece.works()).max_by(|(_, a), (_, b)| weight(a).total_cmp(&weight(b)))?;
+        let part = weight(piece) / all;
+        (part >= MOST_OF_IT && piece.count >= OFTEN).then_some((number, 100.0 * part))
+    }
+
     /// Turns a repetition so that it begins behind the host's longest pause.
     fn begin_at_the_longest_pause(&self, mut found: Vec<u32>) -> Vec<u32> {
         let pause = |number: &u32| self.pieces.get(*number as usize).map_or(0, |piece| piece.gap(0));
@@ -184,17 +235,17 @@ impl Requests {
     }
 }
 
-/// One repetition of an order that repeats itself.
-fn period(order: &[u32]) -> Option<Vec<u32>> {
-    // The beginning and the end of a program are not what it does again and again.
-    let (skip, drop) = (order.len() / 10, order.len() / 20);
-    let middle = &order[skip..order.len() - drop];
+/// One repetition of an order that repeats itself; `spent` is the time of a piece.
+fn period(order: &[u32], spent: impl Fn(u32) -> u64) -> Option<Vec<u32>> {
+    let middle = middle(order, &spent);
     if middle.len() < 6 {
         return None;
     }
+    let weights: Vec<f64> = middle.iter().map(|number| spent(*number) as f64).collect();
     let agreement = |period: usize| {
-        let same = middle.iter().zip(&middle[period..]).filter(|(a, b)| a == b).count();
-        same as f64 / (middle.len() - period) as f64
+        let pairs = middle.iter().zip(&middle[period..]).zip(&weights);
+        let same: f64 = pairs.filter(|((a, b), _)| a == b).map(|(_, weight)| weight).sum();
+        same / weights[..middle.len() - period].iter().sum::<f64>()
     };
     let all: Vec<f64> = (1..=LONGEST_PERIOD.min(middle.len() / 3)).map(agreement).collect();
     let best = all.iter().copied().fold(0.0, f64::max);
@@ -202,9 +253,42 @@ fn period(order: &[u32]) -> Option<Vec<u32>> {
         return None;
     }
     let length = all.iter().position(|agreement| *agreement >= best - SLACK)? + 1;
-    let starts = 0..=middle.len() - 2 * length;
-    let start = starts.into_iter().find(|at| middle[*at..at + length] == middle[at + length..at + 2 * length])?;
-    Some(middle[start..start + length].to_vec())
+    // Of the places where it repeats, the repetition that makes up most of the time.
+    let mut found: HashMap<&[u32], u64> = HashMap::new();
+    for at in 0..=middle.len() - 2 * length {
+        let (one, next) = (&middle[at..at + length], &middle[at + length..at + 2 * length]);
+        if one == next {
+            *found.entry(one).or_default() += 1;
+        }
+    }
+    let weight = |one: &[u32], times: u64| times as f64 * one.iter().map(|number| spent(*number) as f64).sum::<f64>();
+    let (one, _) = found.into_iter().max_by(|(a, times_a), (b, times_b)| weight(a, *times_a).total_cmp(&weight(b, *times_b)).then_with(|| b.cmp(a)))?;
+    Some(smallest(one).to_vec())
+}
+
+/// The order without the program's beginning and end, which are not what it does again and again.
+/// The beginning goes by time, because it may have many short pieces, and is a tenth of all pieces
+/// at least.
+fn middle<'a>(order: &'a [u32], spent: &impl Fn(u32) -> u64) -> &'a [u32] {
+    let all: f64 = order.iter().map(|number| spent(*number) as f64).sum();
+    let until = |part: f64, of: &mut dyn Iterator<Item = &u32>| {
+        let mut sum = 0.0;
+        of.take_while(|number| {
+            sum += spent(**number) as f64;
+            sum <= part * all
+        })
+        .count()
+    };
+    let skip = until(BEGINNING, &mut order.iter()).max(order.len() / 10);
+    let drop = until(END, &mut order.iter().rev()).min(order.len() / 20);
+    &order[skip..(order.len() - drop).max(skip)]
+}
+
+/// The shortest repetition of which this is a multiple.
+fn smallest(one: &[u32]) -> &[u32] {
+    let repeats = |length: &usize| one.len().is_multiple_of(*length) && one.chunks(*length).all(|part| part == &one[..*length]);
+    let length = (1..=one.len()).find(repeats).unwrap_or(one.len());
+    &one[..length]
 }
 
 /// Writes loops as repetitions; the host's times are those of a loop's mean pass.
@@ -267,17 +351,17 @@ mod tests {
     fn a_loop_is_found_behind_its_preparation() {
         let mut requests = Requests::default();
         for number in 50..60 {
-            requests.step(launch(number), 1_000_000);
-            requests.step(WAIT, 5);
+            requests.step(launch(number), 1_000_000, 0);
+            requests.step(WAIT, 5, 0);
         }
         for round in 0..1000 {
             // The first of each round comes after a pause; the first round of all is slow.
-            requests.step(launch(1), if round == 0 { 9_000_000 } else { 400 });
-            requests.step(WAIT, 10);
+            requests.step(launch(1), if round == 0 { 9_000_000 } else { 400 }, 0);
+            requests.step(WAIT, 10, 0);
             for _ in 0..40 {
-                requests.step(launch(2), 20);
+                requests.step(launch(2), 20, 0);
             }
-            requests.step(WAIT, 30);
+            requests.step(WAIT, 30, 0);
         }
         let told = requests.finish(make);
         assert_eq!(told.count, 1000);
@@ -291,11 +375,77 @@ mod tests {
         assert_eq!(told.steps, expected);
     }
 
+    /// As PyTorch does it: the weights of 53 layers in pieces of one copy each, some passes to warm
+    /// up, and then passes. However many passes there are, one is the request.
+    #[test]
+    fn a_pass_is_the_request_and_not_a_weight() {
+        let copy = |number| Token { what: What::Copy(number), stream: 0 };
+        for passes in [30, 200, 600, 800, 1000, 1100, 1500, 3000] {
+            let mut requests = Requests::default();
+            for layer in 0..53 {
+                for size in [layer % 7, 100, 100, 100, 100, 101] {
+                    requests.step(copy(size), 30_000, 4_000);
+                    requests.step(WAIT, 500, 8_000);
+                }
+            }
+            for pass in 0..passes {
+                requests.step(copy(102), 1_000, 4_000);
+                for kernel in 0..160 {
+                    requests.step(launch(kernel), if pass < 2 { 900_000 } else { 9_000 }, 1_000);
+                }
+                requests.step(WAIT, 2_000, 900_000);
+            }
+            let told = requests.finish(make);
+            assert_eq!((told.count, told.note), (passes, None), "{passes} passes");
+            let mut steps = Vec::new();
+            unfold(&told.steps, &mut steps);
+            assert_eq!(steps.len(), 162, "{passes} passes");
+        }
+    }
+
+    /// Every few passes there is a kernel more, at no regular distance.
+    #[test]
+    fn passes_that_vary_are_still_the_request() {
+        for (nth, noted) in [(16, false), (3, true)] {
+            let (mut requests, mut chance) = (Requests::default(), 1_u32);
+            for _ in 0..1000 {
+                chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (0..20).for_each(|kernel| requests.step(launch(kernel), 5_000, 1_000));
+                if (chance >> 16) % nth == 0 {
+                    requests.step(launch(77), 5_000, 1_000);
+                }
+                requests.step(WAIT, 1_000, 50_000);
+            }
+            let told = requests.finish(make);
+            assert_eq!(told.note.is_some_and(|note| note.contains("vary")), noted, "each {nth}th");
+            let mut steps = Vec::new();
+            unfold(&told.steps, &mut steps);
+            let launches = steps.iter().filter(|step| matches!(step, Step::Launch { .. })).count();
+            assert_eq!(launches, 20, "each {nth}th");
+        }
+    }
+
+    /// Two kinds in turn are one request of both.
+    #[test]
+    fn kinds_in_turn_are_one_request() {
+        let mut requests = Requests::default();
+        for _ in 0..300 {
+            for kernels in [0..5, 5..25] {
+                kernels.for_each(|kernel| requests.step(launch(kernel), 5_000, 1_000));
+                requests.step(WAIT, 1_000, 20_000);
+            }
+        }
+        let told = requests.finish(make);
+        let mut steps = Vec::new();
+        unfold(&told.steps, &mut steps);
+        assert_eq!((told.count, steps.len()), (300, 27));
+    }
+
     #[test]
     fn what_never_repeats_is_one_request() {
         let mut requests = Requests::default();
         for number in 0..5 {
-            requests.step(launch(number), 7);
+            requests.step(launch(number), 7, 0);
         }
         let told = requests.finish(make);
         assert_eq!((told.count, told.steps.len()), (1, 6));
@@ -306,9 +456,9 @@ mod tests {
     fn a_program_that_never_stops_changing_stays_small() {
         let mut requests = Requests::default();
         for number in 0..300_000_u32 {
-            requests.step(launch(number), 7);
-            requests.step(launch(number / 2), 7);
-            requests.step(WAIT, 7);
+            requests.step(launch(number), 7, 0);
+            requests.step(launch(number / 2), 7, 0);
+            requests.step(WAIT, 7, 0);
         }
         assert!(requests.steps <= MOST_STEPS && requests.order.len() <= MOST_PIECES);
         let told = requests.finish(make);
@@ -331,7 +481,7 @@ mod tests {
         #[test]
         fn a_period_is_found(body in proptest::collection::vec(0_u32..100, 1..12), times in 8_usize..40) {
             let order: Vec<u32> = body.iter().cycle().take(body.len() * times).copied().collect();
-            let found = period(&order).unwrap();
+            let found = period(&order, |_| 1).unwrap();
             prop_assert!(body.len() % found.len() == 0 || found.len() < body.len(), "{} for {}", found.len(), body.len());
             prop_assert!(found.iter().all(|number| body.contains(number)));
         }
