@@ -29,7 +29,9 @@ pub fn judge(report: &Report, texts: &[(String, String)]) -> Vec<Gate> {
     gates.push(geometry(report, texts));
     gates.push(match &report.decision {
         Some(decision) => gate("a decision with its reasons", decision.recommended.clone(), "one", !decision.reasons.is_empty(), "the planner gave no reason"),
-        None => not_judged("a decision with its reasons", "one", "the planner does not know this card, or no workload was recorded"),
+        None => {
+            not_judged("a decision with its reasons", "one", "the planner does not know this card, no workload was recorded, or predictions of it are far off")
+        }
     });
     gates.extend(model(report));
     gates

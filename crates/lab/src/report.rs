@@ -363,6 +363,14 @@ impl Report {
         self.model = Model { median_error: errors.get(errors.len() / 2).copied(), worst_error: errors.last().copied(), pairs };
     }
 
+    /// How far predictions of a workload's throughput are off, in percent; 0 where nothing was
+    /// compared.
+    #[must_use]
+    pub fn worst_throughput_error(&self, workload: &str) -> f64 {
+        let pairs = self.model.pairs.iter().filter(|pair| pair.workload == workload && pair.figure == "throughput");
+        pairs.map(Pair::error).fold(0.0, f64::max)
+    }
+
     /// Workloads in the order in which they came.
     #[must_use]
     pub fn workloads(&self) -> Vec<&str> {
@@ -441,5 +449,14 @@ mod tests {
             assert_eq!(report.model.pairs.iter().map(|pair| pair.figure).collect::<Vec<_>>(), wanted, "{basis:?}");
             assert_eq!(report.model.worst_error, (!wanted.is_empty()).then_some(0.0));
         }
+    }
+
+    #[test]
+    fn the_worst_prediction_of_a_workload_is_known() {
+        let mut report = Report::new();
+        let pair = |workload: &str, figure, predicted| Pair { mode: "mps".into(), workload: workload.into(), clients: 1, figure, measured: 10.0, predicted };
+        report.model.pairs =
+            vec![pair("yours", "throughput", 12.0), pair("yours", "throughput", 40.0), pair("yours", "p99_us", 900.0), pair("tiny", "throughput", 90.0)];
+        assert_eq!((report.worst_throughput_error("yours"), report.worst_throughput_error("spin")), (300.0, 0.0));
     }
 }

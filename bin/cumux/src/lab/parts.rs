@@ -34,6 +34,8 @@ const INNOCENTS: u32 = 3;
 const ASKED: u32 = 8;
 /// Requests of each client in a prediction.
 const REQUESTS: u32 = 100;
+/// No decision rests on predictions of throughput that are off by more, in percent.
+const TRUSTED_ERROR: f64 = 100.0;
 /// Programs in a prediction.
 const CROWDS: [u32; 5] = [1, 2, 4, 8, 16];
 
@@ -431,12 +433,20 @@ impl<'a> Lab<'a> {
         let Some((workload, profile)) = self.profiles.iter().find(|(name, _)| name == own::NAME).or(self.profiles.first()) else {
             return Ok((Outcome::Skipped, "no workload was recorded".into()));
         };
+        let name = if workload == own::NAME { "your program" } else { workload };
+        let off = self.report.worst_throughput_error(workload);
+        // The times of a software GPU are those of this machine, and say nothing of a prediction.
+        if !self.software && off > TRUSTED_ERROR {
+            return Ok((
+                Outcome::Skipped,
+                format!("predictions of {name} are off by up to {off:.0} % of what was measured: its recording does not tell what it does"),
+            ));
+        }
         let program = Program { name: workload.clone(), profile: profile.clone(), count: ASKED, rate: None, share: None };
         let wishes = Wishes { p99_ns: None, isolation: Isolation::Faults, most_cards: Some(1) };
         let plan = make_with(card, &[program], wishes, 160)?;
         let recommended = plan.answers.first().filter(|_| plan.met).map_or("none of the ways meets the wishes".to_owned(), |best| best.title.clone());
         let against = plan.answers.iter().skip(usize::from(plan.met)).map(|answer| (answer.title.clone(), answer.against.clone())).collect();
-        let name = if workload == own::NAME { "your program" } else { workload };
         self.report.decision = Some(Decision {
             question: format!("{ASKED} copies of {name} on one {}, and a fault of one is to end no other", card.name),
             recommended,
