@@ -11,7 +11,7 @@ use super::shared::Shared;
 use crate::driver::is_fault_announced;
 use cumux_device::Begun;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often engines are asked.
 const ASK_EVERY: Duration = Duration::from_secs(10);
@@ -46,18 +46,22 @@ fn is_over(shared: &Weak<Shared>) -> bool {
     is_fault_announced() || shared.upgrade().is_none_or(|shared| shared.loss.why().is_some())
 }
 
-/// Asks all engines. False if one does not answer in time; true at once if nobody wants to know any
-/// more.
+/// Asks all engines. False if one does not answer while this thread has waited for `limit`; true at
+/// once if nobody wants to know any more. What counts is the time waited, and not what a clock
+/// says: a process that was stopped and goes on has engines that answer soon.
 fn all_answer(mailboxes: &Mailboxes, limit: Duration, is_over: impl Fn() -> bool) -> bool {
-    let until = Instant::now() + limit;
+    let look = LOOK_AROUND.min(limit / 4).max(Duration::from_millis(1));
     let (answer, answers) = crossbeam_channel::bounded(mailboxes.len());
     mailboxes.iter().for_each(|mailbox| mailbox.send(Message::Ping(answer.clone())));
-    let mut missing = mailboxes.len();
-    while missing > 0 && Instant::now() < until {
+    let (mut missing, mut waited) = (mailboxes.len(), Duration::ZERO);
+    while missing > 0 && waited < limit {
         if is_over() {
             return true;
         }
-        missing -= usize::from(answers.recv_deadline(until.min(Instant::now() + LOOK_AROUND)).is_ok());
+        match answers.recv_timeout(look) {
+            Ok(()) => missing -= 1,
+            Err(_) => waited += look,
+        }
     }
     missing == 0 || is_over()
 }

@@ -52,7 +52,7 @@ fn open(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
 #[test]
 fn a_device_whose_engine_does_not_come_back_is_given_up() {
     if std::env::var(super::CARD).is_err() {
-        let settings = [("CUMUX_DISPATCHERS", "2"), ("CUMUX_ENGINE_LIMIT_MS", "300"), (NESTED_ONLY, "1")];
+        let settings = [("CUMUX_DISPATCHERS", "2"), ("CUMUX_ENGINE_LIMIT_MS", "2000"), (NESTED_ONLY, "1")];
         return run_nested("stalls::a_device_whose_engine_does_not_come_back_is_given_up", &settings);
     }
     if std::env::var(NESTED_ONLY).is_err() {
