@@ -2,8 +2,8 @@
 // stream of the same priority and in one of the greatest, and launching one that was not uploaded.
 //   CUDA_DEVICE_MAX_CONNECTIONS=16 upload [STREAMS] [KERNEL_MS] [GRAPHS] [BEFORE]
 // The kernel runs in each of so many streams in turn, once for each kind of call with so many
-// graphs. Prints a line for each, in milliseconds: the longest call of each kind, and "waited" where
-// one took a third of the kernel's time. After BEFORE graphs that were made and destroyed.
+// graphs, after BEFORE graphs that were made and destroyed. Prints a line for each, in milliseconds:
+// the longest call of each kind, and "waited" where one took a third of the kernel's time.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
