@@ -104,6 +104,7 @@ impl Session {
         }
         let mut work = std::mem::take(&mut inner.lists.work);
         let (mut pieces, mut expected, mut spent) = (0, 0_u64, 0_u64);
+        let recording = self.shared.recorder.as_ref().map(|recorder| (recorder, now_ns()));
         for (device, token, outcome) in reports {
             let Some(index) = inner.queues.by_device.get(device).copied() else { continue };
             if inner.objects.fault.is_some() || inner.phase.is_closed() {
@@ -113,7 +114,7 @@ impl Session {
                 Outcome::Cancelled => {}
                 Outcome::Fault(fault) => return self.fault(inner, fault),
                 Outcome::Done { device_ns } => {
-                    if let Some(estimate) = self.one_retired(inner, index, *token, *device_ns) {
+                    if let Some(estimate) = self.one_retired(inner, index, *token, *device_ns, recording) {
                         if !inner.trial.is_empty() {
                             self.lead_is_over(inner, suspicion::of_token(*token));
                         }
@@ -149,13 +150,12 @@ impl Session {
     }
 
     /// What was expected of it, in nanoseconds, if it is one of ours.
-    fn one_retired(&self, inner: &mut Inner, index: u32, token: u64, device_ns: u64) -> Option<u64> {
-        let recorded = self.shared.recorder.is_some();
-        let alone = recorded && !inner.queues.streams.iter().any(|(other, stream)| *other != index && stream.in_flight > 0);
+    fn one_retired(&self, inner: &mut Inner, index: u32, token: u64, device_ns: u64, recording: Option<(&Recorder, u64)>) -> Option<u64> {
+        let alone = recording.is_some() && !inner.queues.streams.iter().any(|(other, stream)| *other != index && stream.in_flight > 0);
         let pending = inner.queues.streams.get_mut(&index).and_then(|stream| stream.finished(token))?;
         let estimate = pending.estimate;
-        if let Some(recorder) = &self.shared.recorder {
-            self.record_end(recorder, &pending.op, device_ns, alone);
+        if let Some((recorder, now)) = recording {
+            self.record_end(recorder, now, &pending.op, device_ns, alone);
         }
         match &pending.op {
             Op::EventTime { event } => self.service.set_event_ns(*event, now_ns()),
@@ -171,14 +171,14 @@ impl Session {
     }
 
     /// Tells a recorder how long a piece of work took.
-    fn record_end(&self, recorder: &Recorder, op: &Op, ns: u64, alone: bool) {
+    fn record_end(&self, recorder: &Recorder, now: u64, op: &Op, ns: u64, alone: bool) {
         let session = self.config.id;
         let moment = match op {
             Op::Launch(launch) => Some(Moment::Ran { session, shape: Shape::of(launch), ns, alone }),
             op => moved(op).map(|(way, bytes)| Moment::Copied { session, way, bytes, ns }),
         };
         if let Some(moment) = moment {
-            recorder.put(&moment, now_ns());
+            recorder.put(&moment, now);
         }
     }
 

@@ -97,19 +97,29 @@ pub struct Trial {
     pub requests: u32,
     /// How many times as long as on the planner's host a launch takes on this one.
     pub host: f64,
+    /// Its processors.
+    pub processors: u32,
 }
 
 /// Copies of a program on a machine, each request after the other. `None` if a kernel of it does
 /// not run there.
 #[must_use]
 pub fn share(machine: &Machine, profile: &Profile, workload: &str, mode: Mode, clients: u32, trial: Trial) -> Option<Row> {
-    let work = Work::on(profile, machine).ok()?;
+    share_beside(machine, profile, workload, (mode, clients), clients, trial)
+}
+
+/// So many copies on a machine, of `on_host` on its host.
+fn share_beside(machine: &Machine, profile: &Profile, workload: &str, (mode, clients): (Mode, u32), on_host: u32, trial: Trial) -> Option<Row> {
+    let busy = mode.crowding(on_host, trial.processors);
+    // Programs are recorded alone, through cumux.
+    let crowding = busy / Mode::Cumux.crowding(1, trial.processors);
+    let work = Work::on(profile, machine).ok()?.on_host(crowding);
     // Many kernels of many programs cut each other into small groups, and each is an event.
     let launches = (work.steps.len() as u32).saturating_mul(clients).max(1);
     let trial = Trial { requests: trial.requests.min((MOST_LAUNCHES / launches).max(LEAST_REQUESTS)), ..trial };
     let load = |client: usize| Load { work: &work, arrival: Arrival::Closed, context: mode.context(client), cap: machine.multiprocessors };
     let loads: Vec<Load<'_>> = (0..clients as usize).map(load).collect();
-    row(machine, &loads, mode, workload, trial)
+    row(machine, &loads, mode, workload, Trial { host: trial.host * busy, ..trial })
 }
 
 /// One copy of a program in each instance of a geometry.
@@ -121,7 +131,7 @@ pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, wo
     let (mut throughput, mut p99, mut clients) = (0.0, 0.0_f64, 0);
     for instance in &placed.instances {
         let machine = Machine::instance(card, table, instance);
-        let row = share(&machine, profile, workload, Mode::Exclusive, 1, trial)?;
+        let row = share_beside(&machine, profile, workload, (Mode::Exclusive, 1), placed.instances.len() as u32, trial)?;
         throughput += row.throughput;
         p99 = p99.max(row.p99_us);
         latencies.extend(row.latencies_us);
@@ -172,7 +182,7 @@ fn row(machine: &Machine, loads: &[Load<'_>], mode: Mode, workload: &str, trial:
 mod tests {
     use super::*;
     use cumux_planner::card;
-    use cumux_planner::profile::{Duration, FORMAT, Kernel, Step, VERSION};
+    use cumux_planner::profile::{Duration, FORMAT, Host, Kernel, Step, VERSION};
 
     /// A pass of so many kernels that a host launches one after the other.
     fn model(kernels: u64) -> Profile {
@@ -202,7 +212,7 @@ mod tests {
         let machine = machine(&profile.card, 1024);
         let ways = [Mode::TimeSliced, Mode::Cumux].map(|mode| [1, 16, 2].map(|clients| Question::Share(machine.clone(), mode, clients)));
         let questions: Vec<_> = ways.into_iter().flatten().map(|question| (question, "model", &profile)).collect();
-        let trial = Trial { requests: 10, host: 1.0 };
+        let trial = Trial { requests: 10, host: 1.0, processors: 32 };
         let found: Vec<String> = ask_all(&questions, trial, 3, || true).iter().map(|row| format!("{row:?}")).collect();
         let alone: Vec<String> =
             questions.iter().filter_map(|(question, name, profile)| question.ask(profile, name, trial)).map(|row| format!("{row:?}")).collect();
@@ -216,7 +226,7 @@ mod tests {
     fn many_copies_of_a_large_model_have_a_prediction() {
         let profile = model(160);
         let machine = machine(&profile.card, 1024);
-        let trial = Trial { requests: 100, host: 1.0 };
+        let trial = Trial { requests: 100, host: 1.0, processors: 32 };
         let row = share(&machine, &profile, "model", Mode::Cumux, 16, trial).expect("a row");
         let alone = share(&machine, &profile, "model", Mode::Cumux, 1, trial).expect("a row");
         assert!(row.throughput > 1.5 * alone.throughput && row.p99_us > alone.p99_us, "{} {}", row.throughput, alone.throughput);
@@ -224,5 +234,24 @@ mod tests {
         let slower = share(&machine, &profile, "model", Mode::TimeSliced, 1, Trial { host: 2.0, ..trial }).expect("a row");
         let native = share(&machine, &profile, "model", Mode::TimeSliced, 1, trial).expect("a row");
         assert!(slower.throughput < 0.8 * native.throughput, "{} {}", slower.throughput, native.throughput);
+        // And where processors are few.
+        let crowded = share(&machine, &profile, "model", Mode::Cumux, 16, Trial { processors: 4, ..trial }).expect("a row");
+        assert!(crowded.throughput < 0.8 * row.throughput, "{} {}", crowded.throughput, row.throughput);
+    }
+
+    /// A host that is slow once in a while has longer longest passes, and as many of them.
+    #[test]
+    fn an_unsteady_host_shows_in_the_longest_passes() {
+        let steady = model(160);
+        let mut unsteady = steady.clone();
+        let request = Some(Duration { mean_ns: 500_000.0, p99_ns: 1_000_000.0 });
+        let launch_gap = Duration { mean_ns: 3000.0, p99_ns: 3000.0 };
+        unsteady.host = Some(Host { launches: 160, launching_ns: 1, launch_gap, request, waits: 1, waiting_ns: 1, waits_after: vec![] });
+        let machine = machine(&steady.card, 1024);
+        let trial = Trial { requests: 100, host: 1.0, processors: 32 };
+        let [steady, unsteady] = [&steady, &unsteady].map(|profile| share(&machine, profile, "model", Mode::TimeSliced, 1, trial).expect("a row"));
+        assert!((unsteady.throughput / steady.throughput - 1.0).abs() < 0.01, "{} {}", unsteady.throughput, steady.throughput);
+        let longer = unsteady.p99_us / steady.p99_us;
+        assert!((1.5..2.2).contains(&longer) && unsteady.p50_us < 1.1 * steady.p50_us, "{longer}");
     }
 }

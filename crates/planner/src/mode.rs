@@ -65,9 +65,23 @@ const MPS_CLIENTS: u32 = 60;
 /// Clients of one executor of cumux: its windows (ARCHITECTURE.md, "Addresses").
 const CUMUX_CLIENTS: u32 = 512;
 
+/// Part of its speed that a processor loses while its sibling in the same core works. Of eight
+/// programs whose passes wait for the host (ResNet-50 by MPS, benches/results/lab, and a report of
+/// the day before) each has 0.75 and 0.86 of one's rate, where the sibling works half of the time.
+const SIBLING_COST: f64 = 0.25;
+/// Threads of an executor that wait actively: its intake and two engines (ARCHITECTURE.md, "One
+/// launch in ten stops").
+const POLLING: u32 = 3;
+
 /// A processor's time for a launch, without MPS or cumux: h200.txt, "ns of CPU per launch" (2,602).
 /// A host where it is another is that much slower in everything ([`Submission::on_host`]).
 pub const LAUNCH_NS: f64 = 2600.0;
+/// Threads of one process launch one after the other.
+const THREADS: Common = Common { chain_ns: 0.0, kernel_ns: 2100.0, other_ns: 0.0, longest: 1, by_host: true };
+/// What a kernel costs besides in a chain of cumux where the one before is another: it is compared,
+/// and often its node is set. From ResNet-50 by cumux, 16 workers, on two machines
+/// (benches/results/lab): 1.9 and 2.0 µs a kernel in all.
+const OTHER_KERNEL_NS: f64 = 1200.0;
 /// As a process alone launches: the rest of 7.6 µs of "W2 n=1 N=1".
 const NATIVE: Submission = Submission { launch_ns: LAUNCH_NS, start_ns: 2200.0, notify_ns: 1500.0, between_ns: 400.0, common: None };
 
@@ -124,16 +138,16 @@ impl Mode {
         match self {
             Mode::Exclusive | Mode::TimeSliced => NATIVE,
             // The driver's lock: threads of one process launch one after the other.
-            Mode::Streams => Submission { start_ns: 100.0, common: Some(Common { chain_ns: 0.0, kernel_ns: 2100.0, longest: 1, by_host: true }), ..NATIVE },
+            Mode::Streams => Submission { start_ns: 100.0, common: Some(THREADS), ..NATIVE },
             // h200.txt, "ns of CPU per launch" (2,850).
             Mode::Mps => {
-                let common = Some(Common { chain_ns: 0.0, kernel_ns: MPS_KERNEL_NS, longest: 1, by_host: false });
+                let common = Some(Common { chain_ns: 0.0, kernel_ns: MPS_KERNEL_NS, other_ns: 0.0, longest: 1, by_host: false });
                 Submission { launch_ns: 2850.0, start_ns: 1000.0, common, ..NATIVE }
             }
             // h200.txt: 455 ns of CPU a launch; "W2 n=8", N = 1 and 100: 2.1 and 0.39 µs a kernel,
             // of chains of up to 48 (one-context-h200, E4); "W2 n=1 N=1": 9 µs.
             Mode::Cumux | Mode::CumuxOwn => {
-                let common = Some(Common { chain_ns: 1750.0, kernel_ns: 350.0, longest: 48, by_host: true });
+                let common = Some(Common { chain_ns: 1750.0, kernel_ns: 350.0, other_ns: OTHER_KERNEL_NS, longest: 48, by_host: true });
                 Submission { launch_ns: 455.0, start_ns: 2200.0, notify_ns: 2200.0, between_ns: 400.0, common }
             }
         }
@@ -150,6 +164,22 @@ impl Mode {
             // The executor's context and that of its standby.
             Mode::Cumux => 2 * u64::from(CONTEXT_MIB) + clients * u64::from(CUMUX_CLIENT_MIB),
         }
+    }
+
+    /// How many times longer a processor takes for everything, where so many programs keep theirs
+    /// busy beside the threads of the way itself. A processor whose sibling in the same core works,
+    /// too, is slower; where there are more programs than processors, each gets its part of the
+    /// time.
+    #[must_use]
+    pub fn crowding(self, clients: u32, processors: u32) -> f64 {
+        let own = match self {
+            Mode::Cumux => POLLING,
+            Mode::CumuxOwn => clients.saturating_mul(POLLING),
+            Mode::Exclusive | Mode::Streams | Mode::TimeSliced | Mode::Mps => 0,
+        };
+        let others = f64::from(clients.saturating_add(own).saturating_sub(1));
+        let sibling_works = (others / f64::from(processors.saturating_sub(1).max(1))).min(1.0);
+        (f64::from(clients) / f64::from(processors.max(1))).max(1.0) / (1.0 - SIBLING_COST * sibling_works)
     }
 
     /// Most programs on one machine.

@@ -398,6 +398,7 @@ impl Program {
             launches: self.launches.iter().sum(),
             launching_ns: self.launching_ns,
             launch_gap: self.gaps.duration_or_zero(),
+            request: told.host,
             waits: self.waits,
             waiting_ns: self.waiting_ns,
             waits_after: waits,

@@ -64,6 +64,9 @@ pub struct Host {
     pub launching_ns: u64,
     /// Host time before a launch since its last call.
     pub launch_gap: Duration,
+    /// Host time of a request, without its waits, where it was seen more than once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Duration>,
     /// How often it waited for the device.
     pub waits: u64,
     /// How long.
@@ -322,6 +325,11 @@ fn check(profile: &Profile) -> Result<(), ProfileError> {
         if !is_time(copy.duration.mean_ns) || !is_time(copy.duration.p99_ns) {
             return wrong(format!("copy number {number} has a duration that is none: at most a day"));
         }
+    }
+    if let Some(request) = profile.host.as_ref().and_then(|host| host.request)
+        && (!is_time(request.mean_ns) || !is_time(request.p99_ns))
+    {
+        return wrong("the \"request\" of \"host\" is no duration: at most a day".to_owned());
     }
     if let Some(host) = &profile.host
         && (host.waits_after.iter().any(|wait| wait.after.is_some_and(|kernel| kernel >= profile.kernels.len())) || !is_time(host.launch_gap.mean_ns))

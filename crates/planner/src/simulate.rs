@@ -16,6 +16,7 @@
 
 mod device;
 mod random;
+mod unsteady;
 
 use crate::profile::Way;
 use crate::work::{Do, Machine, Work};
@@ -23,6 +24,11 @@ use device::Device;
 use random::Random;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+pub use unsteady::run;
+
+/// A machine does not turn to another context during a copy as short as this. An assumption: a turn
+/// costs more.
+const SHORT_COPY_NS: f64 = 50_000.0;
 
 /// When a client's requests come.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,6 +94,8 @@ pub struct Common {
     pub chain_ns: f64,
     /// For each kernel of it.
     pub kernel_ns: f64,
+    /// For each kernel of it that is another one than that before, besides.
+    pub other_ns: f64,
     /// Kernels of one chain at most. Inside a chain no time passes between kernels.
     pub longest: u32,
     /// True if processors do its work; else the machine does.
@@ -97,7 +105,7 @@ pub struct Common {
 impl Common {
     fn on_host(self, factor: f64) -> Self {
         let factor = if self.by_host { factor } else { 1.0 };
-        Self { chain_ns: self.chain_ns * factor, kernel_ns: self.kernel_ns * factor, ..self }
+        Self { chain_ns: self.chain_ns * factor, kernel_ns: self.kernel_ns * factor, other_ns: self.other_ns * factor, ..self }
     }
 }
 
@@ -174,7 +182,7 @@ struct Op {
     chained: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum What {
     Kernel(u32),
     Copy(u32),
@@ -239,9 +247,9 @@ struct CommonPlace {
     called: f64,
 }
 
-/// Simulates these programs on a machine.
+/// Simulates these programs on a machine, with hosts that are always as fast as on average.
 #[must_use]
-pub fn run(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submission: Submission, effort: Effort) -> Outcome {
+fn run_steady(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submission: Submission, effort: Effort) -> Outcome {
     let contexts = loads.iter().map(|load| load.context + 1).max().unwrap_or(0);
     let mut commons: Vec<CommonPlace> = (0..contexts).map(|_| CommonPlace { called: f64::INFINITY, ..CommonPlace::default() }).collect();
     for (number, load) in loads.iter().enumerate() {
@@ -474,10 +482,12 @@ impl<'a> Simulation<'a> {
         let of_chain = self.clients[client].issued.iter().take(common.longest as usize);
         let length = of_chain.take_while(|(stream, time)| *stream == first && *time <= now).count();
         self.clients[client].issued.drain(..length);
-        let end = now + common.chain_ns + common.kernel_ns * length as f64;
-        let ready = end + self.submission.start_ns;
         let stream = &mut self.clients[client].streams[first as usize];
         let from = stream.submitted;
+        let of_chain = stream.queue.range(from..from + length);
+        let others = of_chain.clone().zip(of_chain.skip(1)).filter(|(one, next)| one.what != next.what).count();
+        let end = now + common.chain_ns + common.kernel_ns * length as f64 + common.other_ns * others as f64;
+        let ready = end + self.submission.start_ns;
         for (number, op) in stream.queue.range_mut(from..from + length).enumerate() {
             op.ready = ready;
             op.chained = number > 0;
@@ -523,6 +533,10 @@ impl<'a> Simulation<'a> {
                 }];
                 let end = engine.max(now) + copy.ns;
                 *engine = end;
+                // What comes behind a short copy is nearer than another context's turn.
+                if end - now <= SHORT_COPY_NS {
+                    self.device.hold(client, end + between);
+                }
                 self.at(end, Event::Copied(client, stream));
             }
         }

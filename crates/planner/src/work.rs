@@ -127,6 +127,9 @@ pub struct Work {
     pub steps: Vec<Do>,
     /// Its streams.
     pub streams: u32,
+    /// How many times as long as on average its host takes for a request at its slowest (one of a
+    /// hundred), 1 if that is not known.
+    pub unsteady: f64,
 }
 
 /// A kernel does not fit the machine at all.
@@ -142,6 +145,8 @@ const SATURATING_WARPS: f64 = 16.0;
 const DRAW: f64 = 2.0;
 /// Part of its time for which a kernel of unknown traffic depends on bandwidth. An assumption.
 const UNKNOWN_BOUND: f64 = 0.5;
+/// A host that was slower still did something else once in a while, which its mean has already.
+const MOST_UNSTEADY: f64 = 4.0;
 
 impl Work {
     /// Takes a profile to a machine.
@@ -166,7 +171,20 @@ impl Work {
             Do::Launch { stream, .. } | Do::Copy { stream, .. } => stream + 1,
             Do::Wait { stream, .. } => stream.unwrap_or(0) + 1,
         });
-        Ok(Self { kernels, copies: copies.collect(), streams: streams.max().unwrap_or(1), steps })
+        let request = profile.host.as_ref().and_then(|host| host.request).filter(|request| request.mean_ns > 0.0);
+        let unsteady = request.map_or(1.0, |request| (request.p99_ns / request.mean_ns).clamp(1.0, MOST_UNSTEADY));
+        Ok(Self { kernels, copies: copies.collect(), streams: streams.max().unwrap_or(1), steps, unsteady })
+    }
+
+    /// The same on a host that takes so many times as long.
+    #[must_use]
+    pub fn on_host(mut self, factor: f64) -> Self {
+        for step in &mut self.steps {
+            match step {
+                Do::Launch { gap_ns, .. } | Do::Copy { gap_ns, .. } | Do::Wait { gap_ns, .. } => *gap_ns *= factor,
+            }
+        }
+        self
     }
 
     /// How long the device works for one request if every launch runs alone, one after the other.

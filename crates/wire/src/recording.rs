@@ -208,9 +208,11 @@ impl Moment {
         if packet.is_empty() {
             packet.extend(MAGIC);
         }
-        for word in self.words() {
-            packet.extend(word.to_le_bytes());
+        let mut bytes = [0; MOMENT_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
+            place.copy_from_slice(&word.to_le_bytes());
         }
+        packet.extend_from_slice(&bytes);
         packet.len() >= MAGIC.len() + MOMENTS_A_PACKET * MOMENT_BYTES
     }
 }

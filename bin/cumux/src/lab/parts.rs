@@ -405,7 +405,9 @@ impl<'a> Lab<'a> {
         let memory = u32::try_from(self.report.device.memory_mib).unwrap_or(u32::MAX);
         let known = self.report.device.card.as_deref().and_then(|id| cards::find(id).ok());
         let crowds: &[u32] = if self.quick { &CROWDS[..3] } else { &CROWDS };
-        let trial = Trial { requests: REQUESTS, host: self.report.launches.map_or(1.0, |launches| launches.factor) };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let host = self.report.launches.map_or(1.0, |launches| launches.factor);
+        let trial = Trial { requests: REQUESTS, host, processors: u32::try_from(threads).unwrap_or(u32::MAX) };
         let geometries = known.map_or_else(Vec::new, geometries);
         let mut questions = Vec::new();
         for (workload, profile) in &self.profiles {
@@ -416,7 +418,6 @@ impl<'a> Lab<'a> {
             let of_card = known.into_iter().flat_map(|card| geometries.iter().map(move |geometry| Question::Instances(card, geometry)));
             questions.extend(of_card.map(|question| (question, workload.as_str(), profile)));
         }
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let rows = predict::ask_all(&questions, trial, threads, || self.interrupt.check().is_ok());
         self.interrupt.check()?;
         self.report.sharing.extend(rows);

@@ -8,7 +8,8 @@
 //! copies its weights in hundreds of small pieces before its passes, and the passes are its
 //! requests.
 
-use crate::profile::Step;
+use super::times::Times;
+use crate::profile::{Duration, Step};
 use std::collections::{HashMap, VecDeque};
 
 /// Pieces whose order is kept.
@@ -34,6 +35,8 @@ const END: f64 = 0.05;
 /// passes vary.
 const MOST_OF_IT: f64 = 0.5;
 const OFTEN: u64 = 8;
+/// A day, as in [`crate::profile`].
+const LONGEST_NS: f64 = 86_400e9;
 
 /// What a step does. Numbers are those of shapes and copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,6 +66,8 @@ struct Piece {
     /// Host time of all steps, calls and waits included: the first time, and the sum of all later.
     first_spent: u64,
     later_spent: u64,
+    /// Host time of all steps without waits, the later times.
+    busy: Times,
 }
 
 impl Piece {
@@ -92,8 +97,9 @@ impl Piece {
 pub(super) struct Requests {
     open: Vec<Token>,
     gaps: Vec<u64>,
-    /// Host time of the open steps.
+    /// Host time of the open steps, and that without waits.
     spent: u64,
+    busy: u64,
     numbers: HashMap<Vec<Token>, u32>,
     pieces: Vec<Piece>,
     order: VecDeque<u32>,
@@ -107,6 +113,8 @@ pub(super) struct Requests {
 pub(super) struct Told {
     pub steps: Vec<Step>,
     pub count: u64,
+    /// Host time of one without its waits, if it was seen more than once.
+    pub host: Option<Duration>,
     pub note: Option<String>,
 }
 
@@ -116,18 +124,21 @@ impl Requests {
         self.open.push(token);
         self.gaps.push(gap);
         self.spent = self.spent.saturating_add(gap).saturating_add(took);
-        if matches!(token.what, What::Wait | What::WaitForAll) || self.open.len() >= LONGEST_PIECE {
+        let waits = matches!(token.what, What::Wait | What::WaitForAll);
+        self.busy = self.busy.saturating_add(gap).saturating_add(if waits { 0 } else { took });
+        if waits || self.open.len() >= LONGEST_PIECE {
             self.close();
         }
     }
 
     fn close(&mut self) {
-        let spent = std::mem::take(&mut self.spent);
+        let (spent, busy) = (std::mem::take(&mut self.spent), std::mem::take(&mut self.busy));
         let number = match self.numbers.get(&self.open) {
             Some(number) => {
                 let piece = &mut self.pieces[*number as usize];
                 piece.count += 1;
                 piece.later_spent = piece.later_spent.saturating_add(spent);
+                piece.busy.add(busy);
                 for (sum, gap) in piece.later.iter_mut().zip(&self.gaps) {
                     *sum = sum.saturating_add(*gap);
                 }
@@ -149,6 +160,7 @@ impl Requests {
                     later: vec![0; self.open.len()],
                     first_spent: spent,
                     later_spent: 0,
+                    busy: Times::default(),
                 });
                 self.numbers.insert(self.open.clone(), number);
                 number
@@ -208,7 +220,23 @@ impl Requests {
             // A request ends when its work is done.
             steps.push(make(Token { what: What::WaitForAll, stream: 0 }, 0));
         }
-        Told { steps, count: count.max(1), note }
+        Told { steps, count: count.max(1), host: self.host(&chosen), note }
+    }
+
+    /// Host time of these pieces, one after the other. Where one is slow they all are: what slows
+    /// a host down lasts longer than a piece.
+    fn host(&self, chosen: &[u32]) -> Option<Duration> {
+        let mut sum = Duration { mean_ns: 0.0, p99_ns: 0.0 };
+        for number in chosen {
+            let busy = &self.pieces.get(*number as usize)?.busy;
+            if busy.is_empty() {
+                return None;
+            }
+            let Duration { mean_ns, p99_ns } = busy.duration_or_zero();
+            sum = Duration { mean_ns: sum.mean_ns + mean_ns, p99_ns: sum.p99_ns + p99_ns.max(mean_ns) };
+        }
+        // No time in a profile is longer than a day.
+        Some(Duration { mean_ns: sum.mean_ns.min(LONGEST_NS), p99_ns: sum.p99_ns.min(LONGEST_NS) })
     }
 
     /// The piece that makes up most of the time, and its part in percent.

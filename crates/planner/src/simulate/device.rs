@@ -232,10 +232,10 @@ impl Device {
         }
     }
 
-    /// The next context behind this one that has work.
+    /// The next context behind this one that has kernels. One that only copies needs no turn.
     fn waits_after(&self, active: usize) -> Option<usize> {
         let count = self.contexts.len();
-        (1..count).map(|more| (active + more) % count).find(|number| self.contexts[*number].has_work(self.now))
+        (1..count).map(|more| (active + more) % count).find(|number| !self.contexts[*number].kernels.is_empty())
     }
 
     /// Parts of the time until `now`: multiprocessors in use, anything running.

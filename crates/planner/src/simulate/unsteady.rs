@@ -1,0 +1,72 @@
+//! Hosts that are now fast and now slow: something else runs on them, their clocks change. Such a
+//! time lasts longer than a request, and one request of fifty falls into one ([`RARE`]), so that
+//! the 99th of a hundred is a typical request of a slow time.
+//!
+//! Throughput is that of the mean, which slow times are part of. What they change is the longest
+//! requests.
+
+use super::{Effort, Load, Outcome, Submission, TimeSlices, quantile, run_steady};
+use crate::work::{Machine, Work};
+
+/// Part of the requests that fall into a slow time.
+const RARE: f64 = 0.02;
+/// How many times longer launches, notices and cumux's own threads take in such a time, at most.
+/// From the lab's `tiny` by time-slicing, one program, on two machines: 99 of 100 requests take at
+/// most 1.49 and 1.57 times as long as half of them.
+const SLOW_SUBMISSION: f64 = 1.5;
+/// Requests of each client that are simulated there, at least.
+const LEAST: u32 = 10;
+
+/// Simulates these programs on a machine.
+#[must_use]
+pub fn run(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submission: Submission, effort: Effort) -> Outcome {
+    let mut outcome = run_steady(machine, loads, turns, submission, effort);
+    let slowest = loads.iter().map(|load| load.work.unsteady).fold(1.0, f64::max);
+    if slowest > 1.0 {
+        let works: Vec<Work> = loads.iter().map(|load| load.work.clone().on_host(load.work.unsteady)).collect();
+        let slow_loads: Vec<Load<'_>> = loads.iter().zip(&works).map(|(load, work)| Load { work, ..*load }).collect();
+        let effort = Effort { requests: (effort.requests / 4).max(LEAST), events: effort.events };
+        let slow = run_steady(machine, &slow_loads, turns, submission.on_host(slowest.min(SLOW_SUBMISSION)), effort);
+        for ((fared, at_its_slowest), load) in outcome.clients.iter_mut().zip(&slow.clients).zip(loads) {
+            if at_its_slowest.overloaded && !fared.overloaded {
+                // Requests queue up while the host is slow, for as long as that lasts, which is not
+                // known: each is taken to be longer by itself.
+                let longer: Vec<f64> = fared.latencies.iter().map(|ns| ns * load.work.unsteady).collect();
+                mix(&mut fared.latencies, &longer);
+            } else {
+                mix(&mut fared.latencies, &at_its_slowest.latencies);
+            }
+        }
+        outcome.cut |= slow.cut;
+    }
+    outcome
+}
+
+/// Puts so many of the slow requests among the others that they are their part of all.
+fn mix(latencies: &mut Vec<f64>, slow: &[f64]) {
+    if slow.is_empty() || latencies.is_empty() {
+        return;
+    }
+    let count = (latencies.len() as f64 * RARE / (1.0 - RARE)).ceil();
+    latencies.extend((0..count as usize).map(|number| quantile(slow, (number as f64 + 0.5) / count)));
+    latencies.sort_by(f64::total_cmp);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_99th_of_a_hundred_is_a_typical_slow_one() {
+        let slow: Vec<f64> = (0..25).map(|number| 200.0 + f64::from(number)).collect();
+        for count in [20, 50, 100, 300, 1000] {
+            let mut all = vec![100.0; count];
+            mix(&mut all, &slow);
+            assert!((200.0..=224.0).contains(&quantile(&all, 0.99)), "{count}: {}", quantile(&all, 0.99));
+            assert!(quantile(&all, 0.95) == 100.0 || count < 50, "{count}");
+        }
+        let mut none = vec![100.0; 10];
+        mix(&mut none, &[]);
+        assert_eq!(none.len(), 10);
+    }
+}
