@@ -22,6 +22,8 @@ pub struct Counters {
     pub quiets: AtomicU64,
     /// Requests among them that timed out and went on beside a long kernel.
     pub quiet_timeouts: AtomicU64,
+    /// Attempts to make a chain for which the card did not become still soon enough.
+    pub failed_stops: AtomicU64,
 }
 
 /// Counters of one client. Its engine writes them at most once a chain; threads that make slow

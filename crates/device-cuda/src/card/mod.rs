@@ -11,7 +11,7 @@ mod takeover;
 
 use crate::context::{
     ClientModule, ClientStream, ContextClient, ExpectedWindows, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions,
-    PinnedWindow, Sharing, VariablesHome, read_facts,
+    PinnedWindow, Sharing, VariablesHome, measure_latency, read_facts,
 };
 use crate::counters::Counters;
 use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, watch_requests};
@@ -122,12 +122,14 @@ impl Card {
         let gate = Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), &settings));
         let own_kernels = OwnKernels::load(&gate)?;
         let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
+        let latency_ns = measure_latency(&driver, &own_kernels);
         let to_wake = mailboxes.clone();
         let printing = Printing::new(Arc::new(move |client| to_wake.send_to_engine_of(client, Message::TurnToPrint(client))));
         let shared = Arc::new(Shared {
             driver: driver.clone(),
             sink,
             opened: Instant::now(),
+            latency_ns,
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
             polling: PollPolicy::new(settings.spin_us),

@@ -4,6 +4,8 @@
 //! ```text
 //! client ─▶ module ─▶ (quiet gate)      facts
 //!    │        ▲ ◀─ own_kernels ─▶ placement, symbols
+//!    │                 ▲
+//!    │              latency
 //!    │      library ─▶ symbols
 //!    │        └─────▶ placement ─▶ extents
 //!    ├──▶ constants      divided ◀─ module
@@ -19,6 +21,7 @@ mod divided;
 mod expected_windows;
 mod extents;
 mod facts;
+mod latency;
 mod library;
 mod module;
 mod own_kernels;
@@ -33,6 +36,7 @@ pub(crate) use constants::{ConstantCopy, Constants};
 pub(crate) use expected_windows::ExpectedWindows;
 pub(crate) use extents::{Extents, MemoryKind};
 pub(crate) use facts::read_facts;
+pub(crate) use latency::measure_latency;
 pub(crate) use library::ModuleLibrary;
 pub(crate) use module::{ClientModule, Kernel, KernelCode, LoadedModule, Sharing, VariablesHome};
 pub(crate) use own_kernels::{OwnKernels, SET_THREADS};

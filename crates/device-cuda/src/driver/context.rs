@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_types, reason = "numbers its contexts, from any thread")]
 
 use super::device::DeviceHandle;
+use super::nested::is_nested;
 use super::submission::SubmissionLock;
 use super::table::Table;
 use crate::fault::{Call, CudaError, remedy};
@@ -75,8 +76,9 @@ impl Driver {
         CudaError::check(unsafe { (table.cuDevicePrimaryCtxRetain)(&raw mut context, device.raw()) })
             .map_err(|error| DeviceError::System(remedy::no_context(ordinal, mode, error)))?;
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
-        let mut driver =
-            Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0), submission: SubmissionLock::of_threads(submitters) };
+        // Over a software GPU the thread that makes chains takes the lock, too.
+        let threads = submitters + usize::from(is_nested());
+        let mut driver = Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0), submission: SubmissionLock::of_threads(threads) };
         driver.priorities = driver.read_priorities();
         Ok(Arc::new(driver))
     }

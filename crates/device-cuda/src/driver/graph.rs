@@ -4,6 +4,7 @@ use super::CardAddress;
 use super::context::Driver;
 use super::handle::{Function, Graph, GraphExec, GraphNode, Stream};
 use super::launch::{LaunchShape, PackedParameters};
+use super::nested::is_nested;
 use crate::fault::{Call, CudaError};
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -82,12 +83,25 @@ impl Driver {
             // SAFETY: a live node; the call reads one local.
             let _ = unsafe { (table.cuGraphKernelNodeSetAttribute)(fence, t::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, &raw const value) };
         }
+        self.wait_as_a_card_would()?;
         let mut executable = null_mut();
         // SAFETY: a live graph; the call writes one handle, a local.
         CudaError::check(unsafe { (table.cuGraphInstantiateWithFlags)(&raw mut executable, graph.raw(), 0) })?;
         // SAFETY: a live executable and stream. If this fails, the first launch uploads the graph.
         let _ = unsafe { (table.cuGraphUpload)(executable, stream.raw()) };
         Ok(ChainGraph { graph, executable: GraphExec::of(executable), nodes: nodes.into_iter().map(GraphNode::of).collect() })
+    }
+
+    /// NVIDIA's driver waits now and then for every kernel that runs before it instantiates a
+    /// graph, and nobody submits anything meanwhile (decision 0123). Where its place is taken by
+    /// cumux's own library, it always does.
+    fn wait_as_a_card_would(&self) -> Call<()> {
+        if !is_nested() {
+            return Ok(());
+        }
+        let _turn = self.submission.enter();
+        // SAFETY: no memory is handed over.
+        CudaError::check(unsafe { (self.table()?.cuCtxSynchronize)() })
     }
 
     /// Sets one node of a chain that does not run to another kernel. The kernel must not have more

@@ -7,6 +7,7 @@
 //! - It is refused as a driver, because a service that is its own client waits for itself.
 //! - Memory that processes share cannot be pinned. Copies do not need that; kernels cannot reach
 //!   such memory.
+//! - Making a graph waits for every kernel that runs, always and not now and then (`graph.rs`).
 
 use std::ffi::OsString;
 use std::sync::OnceLock;

@@ -3,8 +3,8 @@
 //! Each submitting call of the driver takes the context's own lock, on which a thread that waits
 //! goes to sleep; waking it takes longer than the call. Where several engines submit, they wait
 //! for one another here, and look again for a while instead of sleeping. A single engine takes no
-//! lock. Calls that take long (loading, mapping, making a chain) do not come here: whoever submits
-//! beside one waits in the driver, and the others here.
+//! lock. Calls that take long (loading, mapping) do not come here: whoever submits beside one waits
+//! in the driver, and the others here. Nobody submits while a chain is made.
 
 use parking_lot::{Mutex, MutexGuard};
 

@@ -31,7 +31,7 @@ table! {
     cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetName, cuDeviceGetUuid_v2, cuDeviceTotalMem_v2, cuDeviceGetAttribute,
     cuDeviceCanAccessPeer, cuDeviceGetP2PAttribute,
     cuCoredumpSetAttributeGlobal,
-    cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent, cuCtxGetLimit, cuCtxSetLimit,
+    cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent, cuCtxSynchronize, cuCtxGetLimit, cuCtxSetLimit,
     cuCtxGetStreamPriorityRange, cuGetErrorString,
     cuMemGetAllocationGranularity, cuMemCreate, cuMemRelease, cuMemExportToShareableHandle, cuMemImportFromShareableHandle,
     cuMemAddressReserve, cuMemAddressFree, cuMemMap, cuMemUnmap, cuMemSetAccess,

@@ -52,6 +52,7 @@ impl Engine {
                 self.issuer.forget_kernels(&mut self.streams.tracker, &kernels);
             }
             Message::HoldLongWork(ready) => self.long_work.request(ready),
+            Message::StopWork(ready) => self.long_work.stop(ready),
             Message::ResumeLongWork => self.long_work.resume(),
             // After an announcement a call of the driver may wait until the fault is handled.
             Message::CheckContext if !self.context_works() => {}
@@ -107,6 +108,9 @@ impl Engine {
 
     /// Serves the queues that are ready, once each. Returns true if any was served.
     pub(super) fn issue_ready(&mut self) -> bool {
+        if self.long_work.is_stopped() {
+            return false;
+        }
         let mut progress = false;
         for _ in 0..self.streams.ready.len() {
             // Its message may come later.
@@ -208,22 +212,27 @@ impl Engine {
             && self.context_works()
             && self.shared.spared.get().is_none()
             && self.issuer.may_make_chains(&self.streams)
+            && self.shared.gate.may_stop()
             && let Some(order) = self.orders.take_if(|_| true)
         {
             self.make_chain(order);
         }
     }
 
-    /// Has a chain made.
+    /// Has a chain made while nothing runs. Where that does not come soon, none is made, and it is
+    /// ordered again when its kernels come again.
     fn make_chain(&self, ChainOrder { chain, kernels }: ChainOrder) {
         let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
         let address = self.streams.tracker.word_address(chain.word);
         self.shared.helpers.run(move || {
             let begun = Instant::now();
-            let built = Chain::build(&shared.driver, kernels, shared.own_kernels.fence, chain.word, address, stream, chain.purpose)
-                .inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels"));
-            tracing::debug!(length = chain.length, purpose = ?chain.purpose, took = ?begun.elapsed(), "a chain is made");
-            shared.mailboxes.of(number).send(Message::ChainBuilt(chain, built.ok()));
+            let build = || Chain::build(&shared.driver, kernels, shared.own_kernels.fence, chain.word, address, stream, chain.purpose);
+            let built = shared.gate.run_while_stopped(build);
+            if let Some(Err(error)) = &built {
+                tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels");
+            }
+            tracing::debug!(length = chain.length, purpose = ?chain.purpose, made = built.is_some(), took = ?begun.elapsed(), "a chain was to be made");
+            shared.mailboxes.of(number).send(Message::ChainBuilt(chain, built.and_then(Result::ok)));
         });
     }
 }

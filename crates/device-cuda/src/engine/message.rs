@@ -46,7 +46,10 @@ pub(crate) enum Message {
     ForgetKernels(Vec<u64>),
     /// Begin no long kernel until [`Message::ResumeLongWork`], and answer when none runs.
     HoldLongWork(Sender<()>),
-    /// Long kernels may begin again.
+    /// Begin nothing at all until [`Message::ResumeLongWork`], and answer when no kernel is in
+    /// flight.
+    StopWork(Sender<()>),
+    /// Everything may begin again.
     ResumeLongWork,
     /// A thread has met an error that may be the loss of the context: check whether it is.
     CheckContext,
@@ -143,6 +146,10 @@ impl LongWorkHolders for Mailboxes {
 
     fn hold_long_work(&self, ready: &Sender<()>) {
         self.iter().for_each(|mailbox| mailbox.send(Message::HoldLongWork(ready.clone())));
+    }
+
+    fn stop_work(&self, ready: &Sender<()>) {
+        self.iter().for_each(|mailbox| mailbox.send(Message::StopWork(ready.clone())));
     }
 
     fn list_long_clients(&self, longer_than: Duration) -> BTreeSet<ClientId> {

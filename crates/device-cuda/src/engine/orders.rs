@@ -10,8 +10,10 @@
 //! be answered.
 //!
 //! ```text
-//! ordered ── AskPast to all engines ──▶ each answers Past when its work has ended ──▶ made
+//! ordered ── AskPast to all engines ──▶ each answers Past when its work has ended ──▶ due
 //! ```
+//!
+//! A chain that is due is made if the card can be stopped for it (`quiet/gate.rs`).
 
 use crate::track::SlotIndex;
 

@@ -108,6 +108,7 @@ impl Engine {
     fn answer_quiet(&mut self) {
         let (works, streams) = (self.context_works(), &self.streams);
         self.long_work.answer_unless(|| works && streams.tracker.runs_long(streams.clock.now()));
+        self.long_work.answer_stop_unless(|| works && streams.tracker.runs_kernels());
     }
 
     /// Queries one of the driver streams with work in flight, another one each time. An error shows

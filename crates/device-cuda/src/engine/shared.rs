@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub sink: Arc<dyn Sink>,
     /// When the card was opened: the engines' clocks count from then.
     pub opened: Instant,
+    /// The delay until a chain begins on an idle stream and until its end is seen.
+    pub latency_ns: u64,
     /// The card's limits for launches.
     pub limits: LaunchLimits,
     /// True if kernels are submitted as chains.

@@ -252,14 +252,15 @@ impl Issuer {
                 Ok(Plan::Set(set)) if may_chain => Ok(self.small_sets.kernel_for(&set, &mut work).map_or(Plan::Set(set), Plan::Kernel)),
                 plan => plan,
             };
-            let expected_ns = match &plan {
-                Ok(Plan::Kernel(planned)) => streams.tracker.estimates.kernel_ns(planned.kernel()),
-                _ => 0,
+            let estimates = &streams.tracker.estimates;
+            let (expected_ns, may_be_long) = match &plan {
+                Ok(Plan::Kernel(planned)) => (estimates.kernel_ns(planned.kernel()), long_work_held && estimates.may_be_long(planned.kernel())),
+                _ => (0, false),
             };
             match plan {
-                Ok(Plan::Kernel(planned)) if long_work_held && expected_ns >= LONG_KERNEL_NS => {
-                    // A module is being loaded, which waits for all running kernels. No long kernel
-                    // begins before it is loaded.
+                Ok(Plan::Kernel(planned)) if may_be_long => {
+                    // A module is being loaded, or a chain made, which waits for all running
+                    // kernels. No long kernel begins before that is done.
                     streams.hold_back(id, token, planned.into_work());
                     end = BatchEnd::Work;
                     break;
@@ -439,11 +440,11 @@ impl Issuer {
     /// The estimate and the description of a kernel that was launched alone.
     fn describe_kernel(&self, tracker: &Tracker, planned: &PlannedKernel) -> (u64, FlightWork) {
         let kernel = planned.kernel();
-        let expected_ns = tracker.estimates.kernel_ns(kernel);
+        let (expected_ns, measured) = (tracker.estimates.kernel_ns(kernel), tracker.estimates.is_measured(kernel));
         let blocks: u64 = planned.shape.grid.iter().map(|blocks| u64::from(*blocks)).product();
         let fills_card = blocks >= u64::from(self.settings.limits.multiprocessors) && expected_ns >= LONG_KERNEL_NS;
         let footprint = if fills_card { Footprint::WholeCard } else { Footprint::Partial };
-        (expected_ns, FlightWork::Kernel { id: kernel.id, prints: kernel.prints, footprint })
+        (expected_ns, FlightWork::Kernel { id: kernel.id, prints: kernel.prints, footprint, measured })
     }
 
     /// Notes that a piece of work was submitted.
@@ -547,8 +548,9 @@ impl Issuer {
             let client = queue.stream.client.id;
             for (planned, token) in chain.kernels().iter().zip(tokens) {
                 let kernel = planned.kernel();
+                let measured = tracker.estimates.is_measured(kernel);
                 let expected_ns = tracker.estimates.note_launch(kernel, client);
-                let work = FlightWork::Kernel { id: kernel.id, prints: false, footprint: Footprint::Partial };
+                let work = FlightWork::Kernel { id: kernel.id, prints: false, footprint: Footprint::Partial, measured };
                 let flight = Flight { client, stream: bound.id, token: *token, fence: 0, expected_ns, work, reporting: Reporting::Due };
                 tracker.add_flight(bound.slot, flight, now);
             }

@@ -28,8 +28,8 @@ impl Streams {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, opened: Instant) -> Call<Streams> {
-        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver, filling)?, clock: Clock::since(opened) })
+    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, latency_ns: u64, opened: Instant) -> Call<Streams> {
+        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver, filling, latency_ns)?, clock: Clock::since(opened) })
     }
 
     /// Takes in the streams of another engine, with their work in flight. What a stream begins next

@@ -22,6 +22,15 @@ const LOOK_AROUND: Duration = Duration::from_millis(20);
 /// How much longer than for the work of others a thread waits for the end of the process after a
 /// fault was announced. Its call is made by the successor.
 const FAULT_WAIT_MARGIN: Duration = Duration::from_secs(1);
+/// How long a thread that can do without waits until no long kernel runs. Only long kernels are
+/// held back meanwhile.
+const SHORT_QUIET_LIMIT: Duration = Duration::from_millis(25);
+/// How long it waits then until no kernel runs. Everything is held back meanwhile.
+const STOP_LIMIT: Duration = Duration::from_millis(5);
+/// After an attempt that failed, none is made for so long at first, and then for twice as long each
+/// time: what stands in its way often stays, and each attempt costs others up to both limits.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(200);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
 /// Unused modules that wait for another thread's quiet moment. When there are this many, a quiet
 /// moment is requested to unload them.
 const UNUSED_LIMIT: usize = 32;
@@ -29,14 +38,17 @@ const UNUSED_LIMIT: usize = 32;
 /// would delay some client's launch each time.
 const UNUSED_WORTH_UNLOADING: usize = UNUSED_LIMIT / 2;
 
-/// The engines, as the gate sees them: they can hold long kernels back.
+/// The engines, as the gate sees them: they can hold long kernels back, and stop altogether.
 pub(crate) trait LongWorkHolders: Send + Sync {
     /// How many engines there are.
     fn count(&self) -> usize;
     /// Asks each engine to begin no long kernel, and to send a message to `ready` when none of its
     /// own runs.
     fn hold_long_work(&self, ready: &Sender<()>);
-    /// Lets each engine begin long kernels again.
+    /// Asks each engine that holds long kernels back, and runs none, to begin nothing at all, and
+    /// to send a message to `ready` when no kernel of its own is in flight.
+    fn stop_work(&self, ready: &Sender<()>);
+    /// Lets each engine begin everything again.
     fn resume_long_work(&self);
     /// The clients whose work has run for longer than this.
     fn list_long_clients(&self, longer_than: Duration) -> BTreeSet<ClientId>;
@@ -70,7 +82,8 @@ pub(crate) type OnOccupied = Box<dyn Fn(&BTreeSet<ClientId>) -> bool + Send + Sy
 
 /// The gate of a card.
 ///
-/// Lock order: `requests` (2), then `unused` (8). The driver is called under `requests`.
+/// Lock order: `requests` (2), then `stops` and `unused` (8). The driver is called under
+/// `requests`.
 pub(crate) struct Gate {
     driver: Arc<Driver>,
     engines: Arc<dyn LongWorkHolders>,
@@ -78,6 +91,8 @@ pub(crate) struct Gate {
     counters: Arc<Counters>,
     /// Held by the thread that has asked for quiet: there is one request at a time.
     requests: Mutex<()>,
+    /// When the card may be stopped again.
+    stops: Mutex<BackOff>,
     /// Modules that no client uses, to be unloaded at a quiet moment.
     unused: Mutex<Vec<Module>>,
     /// How long a quiet card is waited for before clients are moved.
@@ -85,6 +100,32 @@ pub(crate) struct Gate {
     /// How long the end of a fault's inquiry may take.
     fault_wait: Duration,
     on_occupied: OnceLock<OnOccupied>,
+}
+
+/// When the card may be stopped again after attempts that failed.
+#[derive(Debug, Default)]
+struct BackOff {
+    /// Not before; at any time without one.
+    until: Option<Instant>,
+    /// How long the last wait was.
+    wait: Duration,
+}
+
+impl BackOff {
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+
+    /// Notes an attempt. Returns how long none is made after one that failed.
+    fn note(&mut self, succeeded: bool, now: Instant) -> Option<Duration> {
+        if succeeded {
+            *self = BackOff::default();
+            return None;
+        }
+        self.wait = (self.wait * 2).clamp(FIRST_BACK_OFF, LONGEST_BACK_OFF);
+        self.until = Some(now + self.wait);
+        Some(self.wait)
+    }
 }
 
 /// Ends a request when it is dropped, after a panic too.
@@ -105,6 +146,7 @@ impl Gate {
             helpers,
             counters,
             requests: Mutex::default(),
+            stops: Mutex::default(),
             unused: Mutex::default(),
             patience: settings.long_kernel,
             fault_wait: settings.fault_wait,
@@ -180,6 +222,39 @@ impl Gate {
         Ok(act())
     }
 
+    /// True if the card may be stopped now: the last attempt did not fail, or long ago.
+    pub(crate) fn may_stop(&self) -> bool {
+        self.stops.lock().is_over(Instant::now())
+    }
+
+    /// Runs `act` while no kernel of any client is on the card, and nothing begins; not at all
+    /// (`None`) if that does not come soon, another thread has asked for quiet, a fault was
+    /// announced, or an attempt has failed lately.
+    ///
+    /// An engine thread must not call this: the engines have to answer.
+    pub(crate) fn run_while_stopped<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let request = self.requests.try_lock()?;
+        if !self.may_stop() {
+            return None;
+        }
+        let resume = Resume(&*self.engines);
+        let holds = |ask: &dyn Fn(&Sender<()>), limit: Duration| {
+            let (ready, answers) = crossbeam_channel::bounded(self.engines.count());
+            ask(&ready);
+            let until = Instant::now() + limit;
+            (0..self.engines.count()).all(|_| !is_fault_announced() && answers.recv_deadline(until).is_ok())
+        };
+        let is_still = holds(&|ready| self.engines.hold_long_work(ready), SHORT_QUIET_LIMIT) && holds(&|ready| self.engines.stop_work(ready), STOP_LIMIT);
+        let done = (is_still && !is_fault_announced()).then(act);
+        drop((resume, request));
+        let wait = self.stops.lock().note(done.is_some(), Instant::now());
+        if let Some(wait) = wait {
+            self.counters.failed_stops.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(?wait, "the card did not become still soon enough: no chain is made for a while");
+        }
+        done
+    }
+
     /// How long others wait until the clients are left alone whose work does not end.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
@@ -204,5 +279,26 @@ impl Gate {
             let gate = self.clone();
             self.helpers.run(move || drop(gate.run_quietly(None, || ())));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_that_fail_become_rare_and_one_that_does_not_ends_that() {
+        let (mut stops, now) = (BackOff::default(), Instant::now());
+        assert!(stops.is_over(now));
+        assert_eq!(stops.note(false, now), Some(FIRST_BACK_OFF));
+        assert!(!stops.is_over(now) && stops.is_over(now + FIRST_BACK_OFF));
+        assert_eq!(stops.note(false, now), Some(FIRST_BACK_OFF * 2));
+        for _ in 0..10 {
+            stops.note(false, now);
+        }
+        assert_eq!(stops.note(false, now), Some(LONGEST_BACK_OFF));
+        assert_eq!(stops.note(true, now), None);
+        assert!(stops.is_over(now));
+        assert_eq!(stops.note(false, now), Some(FIRST_BACK_OFF));
     }
 }

@@ -1,10 +1,12 @@
-//! Whether an engine may begin long kernels.
+//! Whether an engine may begin long kernels, and whether it may begin anything.
 //!
 //! ```text
 //!         request                  the round's work is issued          no long kernel runs
 //! Open ─────────────▶ Requested ──────────────────────────▶ Draining ──────────────────────▶ Quiet
 //!  ▲                      │                                    │                               │
-//!  └──────────────────────┴──────────────── resume ────────────┴───────────────────────────────┘
+//!  ├──────────────────────┴──────────────── resume ────────────┴───────────────────────────────┤
+//!  │                                                                                      stop │
+//!  └──────────────────── resume ──── Stopped ◀── no kernel in flight ── Stopping ◀────────────┘
 //! ```
 //!
 //! Work that one request held back is issued before the next request takes effect. So a client that
@@ -24,6 +26,10 @@ pub(crate) enum LongWork {
     Draining(Sender<()>),
     /// The engine may not begin long kernels, and none runs.
     Quiet,
+    /// The engine may begin nothing. The thread waits until no kernel is in flight.
+    Stopping(Sender<()>),
+    /// The engine may begin nothing, and no kernel is in flight.
+    Stopped,
 }
 
 impl LongWork {
@@ -32,14 +38,22 @@ impl LongWork {
         *self = LongWork::Requested(ready);
     }
 
+    /// Asks for a card on which no kernel runs, where no long one does. `ready` gets a message when
+    /// there is. After the request was ended, nothing is asked for.
+    pub(crate) fn stop(&mut self, ready: Sender<()>) {
+        if let LongWork::Quiet = self {
+            *self = LongWork::Stopping(ready);
+        }
+    }
+
     /// Notifies the thread that waits, if one does: this engine begins nothing any more.
     pub(crate) fn give_up(self) {
-        if let LongWork::Requested(ready) | LongWork::Draining(ready) = self {
+        if let LongWork::Requested(ready) | LongWork::Draining(ready) | LongWork::Stopping(ready) = self {
             let _ = ready.send(());
         }
     }
 
-    /// Ends the request: long kernels may begin.
+    /// Ends the request: everything may begin.
     pub(crate) fn resume(&mut self) {
         *self = LongWork::Open;
     }
@@ -55,7 +69,13 @@ impl LongWork {
 
     /// True if the engine may not begin long kernels.
     pub(crate) fn is_held(&self) -> bool {
-        matches!(self, LongWork::Draining(_) | LongWork::Quiet)
+        !matches!(self, LongWork::Open | LongWork::Requested(_))
+    }
+
+    /// True if the engine may begin nothing.
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        matches!(self, LongWork::Stopping(_) | LongWork::Stopped)
     }
 
     /// Notifies the waiting thread, if `runs_long` returns false. `runs_long` is called only if a
@@ -66,6 +86,16 @@ impl LongWork {
             // The send fails if the thread has stopped waiting and gone on without quiet.
             let _ = ready.send(());
             *self = LongWork::Quiet;
+        }
+    }
+
+    /// Notifies the thread that waits for it, if no kernel is in flight. `runs` is called only if a
+    /// thread waits.
+    pub(crate) fn answer_stop_unless(&mut self, runs: impl FnOnce() -> bool) {
+        let LongWork::Stopping(ready) = self else { return };
+        if !runs() {
+            let _ = ready.send(());
+            *self = LongWork::Stopped;
         }
     }
 }
@@ -91,5 +121,26 @@ mod tests {
         assert!(work.is_held());
         work.resume();
         assert!(!work.is_held());
+    }
+
+    #[test]
+    fn an_engine_stops_altogether_where_no_long_kernel_runs() {
+        let (ready, answers) = crossbeam_channel::bounded(1);
+        let mut work = LongWork::default();
+        work.stop(ready.clone());
+        assert!(!work.is_stopped(), "its request has been ended already");
+        work.request(ready.clone());
+        work.begin_hold();
+        work.answer_unless(|| false);
+        assert!(answers.try_recv().is_ok());
+        work.answer_stop_unless(|| panic!("no thread waits for that"));
+        work.stop(ready);
+        assert!(work.is_stopped() && work.is_held());
+        work.answer_stop_unless(|| true);
+        assert!(answers.is_empty());
+        work.answer_stop_unless(|| false);
+        assert!(work.is_stopped() && answers.try_recv().is_ok());
+        work.resume();
+        assert!(!work.is_stopped() && !work.is_held());
     }
 }

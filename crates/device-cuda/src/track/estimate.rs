@@ -15,7 +15,7 @@ use std::collections::hash_map::Entry;
 const UNKNOWN_KERNEL_NS: u64 = 20_000;
 /// A kernel is long if its estimate is at least this. A long kernel is not put into a chain: it
 /// would gain nothing, and the other kernels of the chain would be reported late. It does not begin
-/// while a thread waits for a quiet card.
+/// while a thread waits for a quiet card, nor does one that has never ended.
 pub(crate) const LONG_KERNEL_NS: u64 = 60_000;
 /// A measurement counts only up to a limit, which is the estimate times [`TRUSTED_GROWTH`] plus
 /// this slack.
@@ -35,6 +35,8 @@ pub(crate) const COPY_BYTES_PER_NS: u64 = 2_000;
 #[derive(Debug)]
 struct Known {
     expected_ns: u64,
+    /// True if it has ended at least once.
+    measured: bool,
     kernel: KnownKernel,
 }
 
@@ -49,11 +51,24 @@ impl Estimates {
         self.0.get(&kernel.id).map_or(UNKNOWN_KERNEL_NS, |known| known.expected_ns)
     }
 
+    /// True if the kernel has ended at least once. One that has not may be one that never ends.
+    #[inline]
+    pub(crate) fn is_measured(&self, kernel: &Kernel) -> bool {
+        self.0.get(&kernel.id).is_some_and(|known| known.measured)
+    }
+
+    /// True if the kernel is expected to be long, or nobody knows how long it is.
+    #[inline]
+    pub(crate) fn may_be_long(&self, kernel: &Kernel) -> bool {
+        self.0.get(&kernel.id).is_none_or(|known| !known.measured || known.expected_ns >= LONG_KERNEL_NS)
+    }
+
     /// Remembers a kernel that a client launches. Returns how long it is expected to take.
     #[inline]
     pub(crate) fn note_launch(&mut self, kernel: &Kernel, client: ClientId) -> u64 {
         let fresh = || Known {
             expected_ns: UNKNOWN_KERNEL_NS,
+            measured: false,
             kernel: KnownKernel {
                 name: kernel.name.clone(),
                 handle: kernel.code().map_or(0, |code| code.handle.number()),
@@ -87,6 +102,7 @@ impl Estimates {
         if let Some(known) = self.0.get_mut(&kernel) {
             let trusted = measured_ns.min(known.expected_ns * TRUSTED_GROWTH + TRUSTED_SLACK_NS);
             known.expected_ns = (known.expected_ns * HISTORY_WEIGHT + trusted) / (HISTORY_WEIGHT + 1);
+            known.measured = true;
         }
     }
 
@@ -122,7 +138,7 @@ mod tests {
 
     fn launched(by: ClientId) -> Known {
         let launchers = Launchers::One(by);
-        Known { expected_ns: UNKNOWN_KERNEL_NS, kernel: KnownKernel { name: "k".into(), handle: 1, module: 2, asserts: false, launchers } }
+        Known { expected_ns: UNKNOWN_KERNEL_NS, measured: false, kernel: KnownKernel { name: "k".into(), handle: 1, module: 2, asserts: false, launchers } }
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(crate) enum FlightWork {
         prints: bool,
         /// How much of the card the kernel occupies.
         footprint: Footprint,
+        /// True if the kernel has ended before, so that its estimate is a measurement.
+        measured: bool,
     },
     /// Any other work: a copy, a set, a value write, or nothing but a report.
     Transfer,
@@ -79,8 +81,12 @@ impl Flight {
         matches!(self.work, FlightWork::Kernel { footprint: Footprint::WholeCard, .. })
     }
 
-    /// True if the work is a kernel that is expected to be long.
+    /// True if the work is a kernel that is expected to be long, or of which nobody knows how long
+    /// it is.
     pub(super) fn is_long(&self) -> bool {
-        self.kernel().is_some() && self.expected_ns >= LONG_KERNEL_NS
+        match self.work {
+            FlightWork::Kernel { measured, .. } => !measured || self.expected_ns >= LONG_KERNEL_NS,
+            FlightWork::Transfer => false,
+        }
     }
 }

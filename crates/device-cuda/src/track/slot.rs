@@ -10,9 +10,6 @@ use crate::context::PartitionId;
 use crate::driver::Stream;
 use std::collections::VecDeque;
 
-/// The delay until a kernel begins on an idle stream and until its end is noticed. It does not
-/// count as the kernel's time.
-const LATENCY_NS: u64 = 5_000;
 /// Most pieces of work before a fence is submitted.
 const FENCE_PIECES: u32 = 64;
 /// Most expected time of work before a fence is submitted.
@@ -89,11 +86,12 @@ impl StreamSlot {
         self.fences.next()
     }
 
-    /// Adds work that was submitted to the stream. It completes with the next fence.
+    /// Adds work that was submitted to the stream, and can begin at that time if the stream is
+    /// idle. It completes with the next fence.
     #[inline]
-    pub(super) fn add(&mut self, mut flight: Flight, now: u64) {
+    pub(super) fn add(&mut self, mut flight: Flight, begins: u64) {
         if self.flights.is_empty() {
-            self.began = now + LATENCY_NS;
+            self.began = begins;
         }
         self.expected_ns += flight.expected_ns;
         self.unfenced += 1;
@@ -202,10 +200,10 @@ mod tests {
     #[test]
     fn work_retires_in_order_when_its_fence_is_reached() {
         let mut slot = StreamSlot::new(KIND, Stream::none());
-        slot.add(flight(1, 100), 1000);
-        slot.add(flight(2, 300), 1500);
+        slot.add(flight(1, 100), 6000);
+        slot.add(flight(2, 300), 6500);
         slot.add_fence(ShownBy::Stream);
-        slot.add(flight(3, 0), 1600);
+        slot.add(flight(3, 0), 6600);
         let mut over = Vec::new();
         assert_eq!(slot.poll(0, |_| 0), 0);
         slot.retire(7000, &mut over);
@@ -237,12 +235,16 @@ mod tests {
     fn long_work_is_seen_before_and_after_it_is_known() {
         let mut slot = StreamSlot::new(KIND, Stream::none());
         assert!(!slot.runs_long(u64::MAX));
-        let kernel = FlightWork::Kernel { id: 4, prints: false, footprint: Footprint::Partial };
+        let kernel = FlightWork::Kernel { id: 4, prints: false, footprint: Footprint::Partial, measured: true };
         slot.add(Flight { work: kernel, ..flight(1, 1000) }, 0);
-        assert!(!slot.runs_long(LATENCY_NS + 1000 + LONG_KERNEL_NS));
-        assert!(slot.runs_long(LATENCY_NS + 1001 + LONG_KERNEL_NS), "it turns out to be");
+        assert!(!slot.runs_long(1000 + LONG_KERNEL_NS));
+        assert!(slot.runs_long(1001 + LONG_KERNEL_NS), "it turns out to be");
         slot.add(Flight { work: kernel, ..flight(2, LONG_KERNEL_NS) }, 0);
         assert!(slot.runs_long(0), "it is expected to be");
+        let mut slot = StreamSlot::new(KIND, Stream::none());
+        let unknown = FlightWork::Kernel { id: 5, prints: false, footprint: Footprint::Partial, measured: false };
+        slot.add(Flight { work: unknown, ..flight(1, 1000) }, 0);
+        assert!(slot.runs_long(0), "it may not end at all");
     }
 
     #[test]

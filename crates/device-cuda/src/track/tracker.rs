@@ -29,6 +29,9 @@ pub(crate) struct Tracker {
     busy: Vec<SlotIndex>,
     /// The long kernels in flight on the card that occupy every SM.
     filling: FillingKernels,
+    /// The delay until work begins on an idle stream and until its end is noticed. It does not
+    /// count as the work's time.
+    latency_ns: u64,
     /// Estimates of how long work takes.
     pub estimates: Estimates,
     /// The trackers of engines whose work this one has taken in. Nothing is added to them.
@@ -40,13 +43,13 @@ impl Tracker {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels) -> Call<Tracker> {
+    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, latency_ns: u64) -> Call<Tracker> {
         let words = PinnedWords::new(driver, MOST_STREAMS + CHAIN_WORDS)?;
         let mut pool = StreamPool::default();
         for _ in 0..STREAMS_AT_START {
             pool.add(StreamKind { partition: PartitionId::WHOLE_CARD, priority: 0 }, driver.create_stream(0)?);
         }
-        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling, estimates: Estimates::default(), absorbed: Vec::new() })
+        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling, latency_ns, estimates: Estimates::default(), absorbed: Vec::new() })
     }
 
     /// The words for the fences of chains.
@@ -98,7 +101,7 @@ impl Tracker {
         if flight.fills_card() {
             self.filling.add();
         }
-        slot.add(flight, now);
+        slot.add(flight, now + self.latency_ns);
     }
 
     /// Submits the next fence to the slot's driver stream. All work in the slot completes with it
@@ -200,6 +203,11 @@ impl Tracker {
     /// True if there is work in flight.
     pub(crate) fn is_busy(&self) -> bool {
         self.all().any(|tracker| !tracker.busy.is_empty())
+    }
+
+    /// True if a kernel is in flight.
+    pub(crate) fn runs_kernels(&self) -> bool {
+        self.all_busy().any(|slot| slot.flights().any(|flight| flight.kernel().is_some()))
     }
 
     /// This tracker and those that it has taken in.

@@ -54,3 +54,45 @@ fn no_chain_is_made_beside_a_kernel_that_runs() {
     }
     eprintln!("{}: the card stays open", super::PASSED);
 }
+
+/// A kernel of which nobody knows that it does not end may begin while a chain is made, or just
+/// before: then the making would wait for it, and everybody for the making. Each time the kernel is
+/// of a module that was just loaded, and others have chains made in a new stream. In later attempts
+/// it has ended once before.
+#[test]
+fn a_kernel_that_never_ended_does_not_begin_while_a_chain_is_made() {
+    if std::env::var(super::CARD).is_err() {
+        ["1", "2"].iter().for_each(|engines| {
+            run_nested("chains::a_kernel_that_never_ended_does_not_begin_while_a_chain_is_made", &[("CUMUX_DISPATCHERS", engines), (NESTED_ONLY, "1")]);
+        });
+        return;
+    }
+    if std::env::var(NESTED_ONLY).is_err() {
+        return println!("left out: a card may run other kernels late beside one that polls memory");
+    }
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let [long, busy] = [1, 2].map(|id| ManuallyDrop::new(setup.client(id)));
+    let (long_stream, flag) = (long.stream(), long.allocate(8));
+    let (module, out) = (busy.kernels(), busy.allocate(8));
+    let mut all_before = chains();
+    for attempt in 0..32_u32 {
+        let (fresh, stream) = (long.kernels(), busy.stream());
+        if attempt >= 16 {
+            long.write(flag, &[1]);
+            long.done(long.launch(long_stream, &fresh, "until", 1, 1, Args::new().u64(flag)));
+        }
+        long.write(flag, &[0]);
+        let round = || busy.done(busy.launch(stream, &module, "fill", 1, 32, Args::new().u64(out).u32(1).u32(5)));
+        (0..attempt % 16).for_each(|_| round());
+        let runs = long.launch(long_stream, &fresh, "until", 1, 1, Args::new().u64(flag));
+        (0..40).for_each(|_| round());
+        long.write(flag, &[1]);
+        long.done(runs);
+        (0..40).for_each(|_| round());
+        let all = chains();
+        eprintln!("{attempt}: {} chains", all - all_before);
+        all_before = all;
+    }
+    assert!(all_before > 0, "no chain was made at all");
+    eprintln!("{}: the card stays open", super::PASSED);
+}
