@@ -107,7 +107,7 @@ fn pass_messages_on(shared: &Shared, number: usize) {
                 | Message::Printed(..)
                 | Message::Evacuate(..)
                 | Message::TurnToPrint(_) => first.send(message),
-                Message::HoldLongWork(answer) | Message::StopWork(answer) | Message::Ping(answer) => drop(answer.send(())),
+                Message::HoldLongWork(answer, _) | Message::StopWork(answer) | Message::Ping(answer) => drop(answer.send(())),
                 Message::ListLongClients(_, asker) => drop(asker.send(Vec::new())),
                 Message::ChainBuilt(_, chain) => chains.extend(chain),
                 Message::ForgetKernels(_)

@@ -51,7 +51,7 @@ impl Engine {
                 }
                 self.issuer.forget_kernels(&mut self.streams.tracker, &kernels);
             }
-            Message::HoldLongWork(ready) => self.long_work.request(ready),
+            Message::HoldLongWork(ready, until) => self.long_work.request(ready, until),
             Message::StopWork(ready) => self.long_work.stop(ready),
             Message::ResumeLongWork => self.long_work.resume(),
             // After an announcement a call of the driver may wait until the fault is handled.

@@ -5,7 +5,7 @@ use super::handover::Handover;
 use crate::context::ClientStream;
 use crate::issue::{Chain, PendingChain};
 use crate::mailbox::Mailbox;
-use crate::quiet::LongWorkHolders;
+use crate::quiet::{LongWorkHolders, Until};
 use crossbeam_channel::Sender;
 use cumux_device::{Begun, ClientId, Fault, InDoubt, StreamId, Work};
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ pub(crate) enum Message {
     /// The kernels with these numbers will be unloaded: forget them.
     ForgetKernels(Vec<u64>),
     /// Begin no long kernel until [`Message::ResumeLongWork`], and answer when none runs.
-    HoldLongWork(Sender<()>),
+    HoldLongWork(Sender<()>, Until),
     /// Begin nothing at all until [`Message::ResumeLongWork`], and answer when no kernel is in
     /// flight.
     StopWork(Sender<()>),
@@ -144,8 +144,8 @@ impl LongWorkHolders for Mailboxes {
         self.len()
     }
 
-    fn hold_long_work(&self, ready: &Sender<()>) {
-        self.iter().for_each(|mailbox| mailbox.send(Message::HoldLongWork(ready.clone())));
+    fn hold_long_work(&self, ready: &Sender<()>, until: Until) {
+        self.iter().for_each(|mailbox| mailbox.send(Message::HoldLongWork(ready.clone(), until)));
     }
 
     fn stop_work(&self, ready: &Sender<()>) {

@@ -5,6 +5,7 @@ use super::state::{ContextState, Engine};
 use crate::driver::allow_short_sleeps;
 use crate::issue::STANDS_STILL_NS;
 use crate::polling::Pause;
+use crate::quiet::Until;
 use std::collections::BTreeSet;
 
 /// When an engine without progress queries a driver stream, and which one.
@@ -107,7 +108,13 @@ impl Engine {
     /// Notifies the thread that waits for a quiet card, if no long kernel of this engine runs.
     fn answer_quiet(&mut self) {
         let (works, streams) = (self.context_works(), &self.streams);
-        self.long_work.answer_unless(|| works && streams.tracker.runs_long(streams.clock.now()));
+        self.long_work.answer_unless(|until| {
+            works
+                && match until {
+                    Until::NothingLong => streams.tracker.runs_long(streams.clock.now()),
+                    Until::NothingKnownLong => streams.tracker.runs_known_long(),
+                }
+        });
         self.long_work.answer_stop_unless(|| works && streams.tracker.runs_kernels());
     }
 

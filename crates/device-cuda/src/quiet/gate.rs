@@ -1,5 +1,6 @@
 //! The gate that threads pass to make calls on a quiet card.
 
+use super::hold::Until;
 use crate::counters::{ClientCounts, Counters};
 use crate::driver::{Driver, Module, is_fault_announced};
 use crate::helpers::Helpers;
@@ -44,7 +45,7 @@ pub(crate) trait LongWorkHolders: Send + Sync {
     fn count(&self) -> usize;
     /// Asks each engine to begin no long kernel, and to send a message to `ready` when none of its
     /// own runs.
-    fn hold_long_work(&self, ready: &Sender<()>);
+    fn hold_long_work(&self, ready: &Sender<()>, until: Until);
     /// Asks each engine that holds long kernels back, and runs none, to begin nothing at all, and
     /// to send a message to `ready` when no kernel of its own is in flight.
     fn stop_work(&self, ready: &Sender<()>);
@@ -180,7 +181,7 @@ impl Gate {
         let request = self.requests.lock();
         let (ready, answers) = crossbeam_channel::bounded(self.engines.count());
         let resume = Resume(&*self.engines);
-        self.engines.hold_long_work(&ready);
+        self.engines.hold_long_work(&ready, Until::NothingLong);
         self.counters.quiets.fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
         let (soon, until) = (asked + self.patience.min(QUIET_WAIT_LIMIT), asked + QUIET_WAIT_LIMIT);
@@ -244,7 +245,8 @@ impl Gate {
             let until = Instant::now() + limit;
             (0..self.engines.count()).all(|_| !is_fault_announced() && answers.recv_deadline(until).is_ok())
         };
-        let is_still = holds(&|ready| self.engines.hold_long_work(ready), SHORT_QUIET_LIMIT) && holds(&|ready| self.engines.stop_work(ready), STOP_LIMIT);
+        let is_still = holds(&|ready| self.engines.hold_long_work(ready, Until::NothingKnownLong), SHORT_QUIET_LIMIT)
+            && holds(&|ready| self.engines.stop_work(ready), STOP_LIMIT);
         let done = (is_still && !is_fault_announced()).then(act);
         drop((resume, request));
         let wait = self.stops.lock().note(done.is_some(), Instant::now());

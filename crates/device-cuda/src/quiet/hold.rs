@@ -14,6 +14,16 @@
 
 use crossbeam_channel::Sender;
 
+/// What a thread that asks for quiet waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// No long kernel runs, nor one that takes longer than was expected.
+    NothingLong,
+    /// No kernel runs that was expected to be long, or has never ended. On a card that is full,
+    /// short ones are late all the time.
+    NothingKnownLong,
+}
+
 /// Whether an engine may begin long kernels, and which thread waits until none runs.
 #[derive(Debug, Default)]
 pub(crate) enum LongWork {
@@ -21,9 +31,9 @@ pub(crate) enum LongWork {
     #[default]
     Open,
     /// A thread has asked for quiet. The engine may begin long kernels until the end of this round.
-    Requested(Sender<()>),
+    Requested(Sender<()>, Until),
     /// The engine may not begin long kernels. The thread waits until those that run have ended.
-    Draining(Sender<()>),
+    Draining(Sender<()>, Until),
     /// The engine may not begin long kernels, and none runs.
     Quiet,
     /// The engine may begin nothing. The thread waits until no kernel is in flight.
@@ -34,8 +44,8 @@ pub(crate) enum LongWork {
 
 impl LongWork {
     /// Asks for quiet. `ready` gets a message when there is.
-    pub(crate) fn request(&mut self, ready: Sender<()>) {
-        *self = LongWork::Requested(ready);
+    pub(crate) fn request(&mut self, ready: Sender<()>, until: Until) {
+        *self = LongWork::Requested(ready, until);
     }
 
     /// Asks for a card on which no kernel runs, where no long one does. `ready` gets a message when
@@ -48,7 +58,7 @@ impl LongWork {
 
     /// Notifies the thread that waits, if one does: this engine begins nothing any more.
     pub(crate) fn give_up(self) {
-        if let LongWork::Requested(ready) | LongWork::Draining(ready) | LongWork::Stopping(ready) = self {
+        if let LongWork::Requested(ready, _) | LongWork::Draining(ready, _) | LongWork::Stopping(ready) = self {
             let _ = ready.send(());
         }
     }
@@ -60,16 +70,16 @@ impl LongWork {
 
     /// Lets a request take effect, once the round's work is issued.
     pub(crate) fn begin_hold(&mut self) {
-        if let LongWork::Requested(_) = self
-            && let LongWork::Requested(ready) = std::mem::take(self)
+        if let LongWork::Requested(..) = self
+            && let LongWork::Requested(ready, until) = std::mem::take(self)
         {
-            *self = LongWork::Draining(ready);
+            *self = LongWork::Draining(ready, until);
         }
     }
 
     /// True if the engine may not begin long kernels.
     pub(crate) fn is_held(&self) -> bool {
-        !matches!(self, LongWork::Open | LongWork::Requested(_))
+        !matches!(self, LongWork::Open | LongWork::Requested(..))
     }
 
     /// True if the engine may begin nothing.
@@ -80,9 +90,9 @@ impl LongWork {
 
     /// Notifies the waiting thread, if `runs_long` returns false. `runs_long` is called only if a
     /// thread waits.
-    pub(crate) fn answer_unless(&mut self, runs_long: impl FnOnce() -> bool) {
-        let LongWork::Draining(ready) = self else { return };
-        if !runs_long() {
+    pub(crate) fn answer_unless(&mut self, runs_long: impl FnOnce(Until) -> bool) {
+        let LongWork::Draining(ready, until) = self else { return };
+        if !runs_long(*until) {
             // The send fails if the thread has stopped waiting and gone on without quiet.
             let _ = ready.send(());
             *self = LongWork::Quiet;
@@ -108,14 +118,14 @@ mod tests {
     fn a_thread_that_asks_for_quiet_is_notified_when_no_long_kernel_runs() {
         let (ready, answers) = crossbeam_channel::bounded(1);
         let mut work = LongWork::default();
-        work.answer_unless(|| panic!("no thread waits"));
-        work.request(ready);
+        work.answer_unless(|_| panic!("no thread waits"));
+        work.request(ready, Until::NothingKnownLong);
         assert!(!work.is_held(), "work that an earlier request held back is issued first");
         work.begin_hold();
         assert!(work.is_held());
-        work.answer_unless(|| true);
+        work.answer_unless(|_| true);
         assert!(answers.is_empty());
-        work.answer_unless(|| false);
+        work.answer_unless(|until| until != Until::NothingKnownLong);
         assert!(work.is_held() && answers.try_recv().is_ok());
         work.begin_hold();
         assert!(work.is_held());
@@ -129,9 +139,9 @@ mod tests {
         let mut work = LongWork::default();
         work.stop(ready.clone());
         assert!(!work.is_stopped(), "its request has been ended already");
-        work.request(ready.clone());
+        work.request(ready.clone(), Until::NothingKnownLong);
         work.begin_hold();
-        work.answer_unless(|| false);
+        work.answer_unless(|until| until != Until::NothingKnownLong);
         assert!(answers.try_recv().is_ok());
         work.answer_stop_unless(|| panic!("no thread waits for that"));
         work.stop(ready);

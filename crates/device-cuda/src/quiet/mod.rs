@@ -8,4 +8,4 @@ mod gate;
 mod hold;
 
 pub(crate) use gate::{Gate, LongWorkHolders, NotQuiet};
-pub(crate) use hold::LongWork;
+pub(crate) use hold::{LongWork, Until};

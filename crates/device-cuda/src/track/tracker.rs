@@ -205,6 +205,11 @@ impl Tracker {
         self.all().any(|tracker| !tracker.busy.is_empty())
     }
 
+    /// True if a kernel runs that was expected to be long, or that has never ended.
+    pub(crate) fn runs_known_long(&self) -> bool {
+        self.all_busy().any(|slot| slot.flights().any(Flight::is_long))
+    }
+
     /// True if a kernel is in flight.
     pub(crate) fn runs_kernels(&self) -> bool {
         self.all_busy().any(|slot| slot.flights().any(|flight| flight.kernel().is_some()))
