@@ -188,12 +188,14 @@ impl RingClient {
 
     /// Sequence up to which the stream's work is done.
     #[must_use]
+    #[inline]
     pub fn completed(&self, stream: u32) -> u64 {
         page::completed(&self.page, stream)
     }
 
     /// The client's sticky error, a `CUresult`; 0 while it is healthy.
     #[must_use]
+    #[inline]
     pub fn sticky(&self) -> u32 {
         page::sticky(&self.page)
     }

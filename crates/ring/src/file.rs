@@ -164,10 +164,12 @@ impl Mapping {
 
     /// Size in bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
+    #[inline]
     pub(crate) fn address(&self) -> *mut u8 {
         self.address
     }

@@ -30,6 +30,7 @@ pub trait Memory {
 }
 
 impl Mapping {
+    #[inline]
     fn word32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes(), "offset {offset} outside the file");
         // SAFETY: inside the mapping, aligned, and the mapping lives as long as `self`; every
@@ -37,6 +38,7 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(self.address().add(offset).cast()) }
     }
 
+    #[inline]
     fn word64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes(), "offset {offset} outside the file");
         // SAFETY: as in `word32`.
@@ -56,27 +58,34 @@ impl Mapping {
 }
 
 impl Memory for Mapping {
+    #[inline]
     fn load32(&self, offset: usize, order: Ordering) -> u32 {
         self.word32(offset).load(order)
     }
+    #[inline]
     fn store32(&self, offset: usize, value: u32, order: Ordering) {
         self.word32(offset).store(value, order);
     }
+    #[inline]
     fn add32(&self, offset: usize, value: u32, order: Ordering) -> u32 {
         self.word32(offset).fetch_add(value, order)
     }
+    #[inline]
     fn load64(&self, offset: usize, order: Ordering) -> u64 {
         self.word64(offset).load(order)
     }
+    #[inline]
     fn store64(&self, offset: usize, value: u64, order: Ordering) {
         self.word64(offset).store(value, order);
     }
+    #[inline]
     fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.bytes()), "write outside the file");
         // SAFETY: the target range is inside the mapping (checked above) and cannot overlap
         // `bytes`, which is ordinary memory of this process.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address().add(offset), bytes.len()) }
     }
+    #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset.checked_add(into.len()).is_some_and(|end| end <= self.bytes()), "read outside the file");
         // SAFETY: the source range is inside the mapping (checked above); `into` is ordinary
@@ -87,24 +96,31 @@ impl Memory for Mapping {
 }
 
 impl<M: Memory + ?Sized> Memory for &M {
+    #[inline]
     fn load32(&self, offset: usize, order: Ordering) -> u32 {
         (**self).load32(offset, order)
     }
+    #[inline]
     fn store32(&self, offset: usize, value: u32, order: Ordering) {
         (**self).store32(offset, value, order);
     }
+    #[inline]
     fn add32(&self, offset: usize, value: u32, order: Ordering) -> u32 {
         (**self).add32(offset, value, order)
     }
+    #[inline]
     fn load64(&self, offset: usize, order: Ordering) -> u64 {
         (**self).load64(offset, order)
     }
+    #[inline]
     fn store64(&self, offset: usize, value: u64, order: Ordering) {
         (**self).store64(offset, value, order);
     }
+    #[inline]
     fn write(&self, offset: usize, bytes: &[u8]) {
         (**self).write(offset, bytes);
     }
+    #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         (**self).read(offset, into);
     }

@@ -6,6 +6,7 @@
 //! it.
 
 use crate::callback;
+use crate::changes;
 use crate::connection::Connection;
 use crate::connection::pipe::Role;
 use crate::context;
@@ -131,12 +132,8 @@ fn add_node(stream: &Stream, work: impl FnOnce() -> Try<Work>) -> Try<bool> {
 }
 
 /// Takes a launch into the capture of its stream; false when the stream does not capture.
-pub(crate) fn capture_launch(stream: &Stream, function: &Arc<Function>, fill: impl FnOnce(&mut Launch)) -> Try<bool> {
-    add_node(stream, || {
-        let mut launch = Launch::default();
-        fill(&mut launch);
-        Ok(Work::Kernel(Kernel::new(Arc::clone(function), function.handle, launch)))
-    })
+pub(crate) fn capture_launch(stream: &Stream, function: &Arc<Function>, launch: impl FnOnce() -> Launch) -> Try<bool> {
+    add_node(stream, || Ok(Work::Kernel(Kernel::new(Arc::clone(function), function.handle, launch()))))
 }
 
 /// Takes a copy into the capture of its stream; false when the stream does not capture.
@@ -216,6 +213,7 @@ pub(crate) fn capture_hold(event: &Event, stream: &Arc<Stream>, external: bool) 
             }
             lock(&brought.capture.streams).push(Arc::downgrade(stream));
             *point = Some(brought);
+            changes::note();
             Ok(true)
         }
         (Some(brought), Some(own)) if Arc::ptr_eq(&brought.capture, &own.capture) => {
@@ -266,6 +264,7 @@ fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> 
     });
     lock(&CAPTURES).push(Arc::clone(&capture));
     *point = Some(CapturePoint { capture, after });
+    changes::note();
     Ok(())
 }
 

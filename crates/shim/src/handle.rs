@@ -4,6 +4,7 @@
 //! program passes is looked up, and a freed or invented one is found out. Handles look like aligned
 //! pointers into a part of the address space where nothing is mapped.
 
+use crate::changes;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -38,6 +39,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Threads remember what such a handle names ([`crate::changes`]).
+    fn is_remembered(self) -> bool {
+        matches!(self, Kind::Stream | Kind::Function | Kind::Kernel)
+    }
+
     /// The kind a word claims to have.
     #[must_use]
     pub fn of(handle: u64) -> Option<u8> {
@@ -113,7 +119,15 @@ impl<T> Table<T> {
         let value = entry.value.take()?;
         entry.generation = entry.generation.wrapping_add(1).max(1);
         table.free.push_back(index as u32);
+        self.note();
         Some(value)
+    }
+
+    /// Something is not in the table any more.
+    fn note(&self) {
+        if self.kind.is_remembered() {
+            changes::note();
+        }
     }
 
     /// Takes out everything that `which` names.
@@ -127,6 +141,9 @@ impl<T> Table<T> {
                 entry.generation = entry.generation.wrapping_add(1).max(1);
                 free.push_back(index as u32);
             }
+        }
+        if !gone.is_empty() {
+            self.note();
         }
         gone
     }

@@ -1,18 +1,22 @@
 //! Launches: checked here, parameters gathered by the layout that loading returned, one record
 //! pushed. No allocation on the way.
 
+mod cache;
+
 use crate::callback::Work;
 use crate::connection::Connection;
+use crate::connection::pipe::TimelineId;
 use crate::ffi::{Try, error, forward, get, list};
 use crate::function::{self, Function};
 use crate::limits::{Config, Limits, check};
 use crate::log::unsupported;
 use crate::stream::Stream;
 use crate::{callback, context, device, library, process};
+use cache::{Key, Known};
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{CUfunction, CUhostFn, CUlaunchAttributeID as Id, CUlaunchConfig, CUstream};
 use cumux_wire::module::FunctionInfo;
-use cumux_wire::record::{Launch, MAX_PARAMETERS};
+use cumux_wire::record::{Launch, LaunchFields, MAX_PARAMETERS};
 use std::sync::Arc;
 
 /// Where the parameters are.
@@ -65,16 +69,6 @@ unsafe fn packed(extra: *mut *mut c_void) -> Try<Parameters> {
     Ok(Parameters::Packed(buffer, bytes))
 }
 
-/// Appends so many zero bytes; `resize` appends them one by one.
-fn extend_with_zeros(out: &mut cumux_wire::record::Parameters, mut count: usize) {
-    const ZEROS: [u8; 64] = [0; 64];
-    while count > 0 {
-        let part = count.min(ZEROS.len());
-        out.extend_from_slice(&ZEROS[..part]);
-        count -= part;
-    }
-}
-
 /// Copies a parameter. Most have four or eight bytes, for which a call would be the larger part.
 ///
 /// # Safety
@@ -90,35 +84,67 @@ unsafe fn copy_parameter(source: *const u8, target: &mut [u8]) {
     }
 }
 
-/// Writes the parameter block.
+/// Bytes of the parameter block of a launch.
+fn block_bytes(info: &FunctionInfo, from: Parameters) -> usize {
+    match from {
+        Parameters::None => 0,
+        // Of a parameter of 4 KiB, NCCL passes what it uses; the driver takes that.
+        Parameters::Packed(_, bytes) => bytes.max(info.parameter_bytes as usize),
+        Parameters::Each(_) => info.parameter_bytes as usize,
+    }
+}
+
+/// Writes the parameter block, all of it: what the program does not pass is zero.
 ///
 /// # Safety
-/// `from` came from [`parameters`] with the same function.
-unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut cumux_wire::record::Parameters) {
-    out.clear();
+/// `from` came from [`parameters`] with the same function, and `out` has [`block_bytes`].
+unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut [u8]) {
     match from {
         Parameters::None => {}
         Parameters::Packed(buffer, bytes) => {
+            let (passed, rest) = out.split_at_mut(bytes);
             // SAFETY: the program says that its buffer is that long.
-            out.extend_from_slice(unsafe { core::slice::from_raw_parts(buffer, bytes) });
-            // Of a parameter of 4 KiB, NCCL passes what it uses; the driver takes that.
-            extend_with_zeros(out, (info.parameter_bytes as usize).saturating_sub(bytes));
+            passed.copy_from_slice(unsafe { core::slice::from_raw_parts(buffer, bytes) });
+            rest.fill(0);
         }
         Parameters::Each(pointers) => {
-            extend_with_zeros(out, info.parameter_bytes as usize);
+            // Up to here, every byte is written.
+            let mut end = 0;
             for (index, parameter) in info.parameters.iter().enumerate() {
-                let range = parameter.offset as usize..parameter.offset as usize + parameter.bytes as usize;
-                let Some(target) = out.get_mut(range) else { continue };
+                let (start, past) = (parameter.offset as usize, parameter.offset as usize + parameter.bytes as usize);
+                if start > end
+                    && let Some(gap) = out.get_mut(end..start)
+                {
+                    gap.fill(0);
+                }
+                let Some(target) = out.get_mut(start..past) else { continue };
                 // SAFETY: the program passes one pointer a parameter, each to that many bytes.
                 unsafe {
                     let source = pointers.add(index).read();
-                    if !source.is_null() {
+                    if source.is_null() {
+                        target.fill(0);
+                    } else {
                         copy_parameter(source.cast(), target);
                     }
                 }
+                end = end.max(past);
+            }
+            if end < out.len() {
+                out[end..].fill(0);
             }
         }
     }
+}
+
+/// The parameter block as a value of its own.
+///
+/// # Safety
+/// `from` came from [`parameters`] with the same function.
+unsafe fn gathered(info: &FunctionInfo, from: Parameters) -> cumux_wire::record::Parameters {
+    let mut block = cumux_wire::record::Parameters::from_elem(0, block_bytes(info, from));
+    // SAFETY: the caller vouches for `from`, and the block has the bytes.
+    unsafe { gather(info, from, &mut block) };
+    block
 }
 
 /// Whether the device runs the kernel at all, which it said when the module was loaded. Only this
@@ -193,39 +219,50 @@ pub(crate) unsafe fn prepare(
     let limits = function::attributes::limits(session);
     let config = &with_cluster(session, function, config, limits)?;
     check(&*function.info, function.max_dynamic(limits), limits, crate::context::multiprocessors(session), config)?;
-    let mut launch = Launch::default();
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.
     unsafe {
         let from = parameters(&function.info, each, extra)?;
-        fill(&mut launch, function, config, from);
+        Ok(whole(function, config, from))
     }
-    Ok(launch)
 }
 
-/// Writes everything a launch says.
+/// What a launch says beside its parameters.
+fn fields(function: &Function, config: &Config) -> LaunchFields {
+    let Config { grid, block, cluster, shared, cooperative } = *config;
+    LaunchFields { module: function.origin.module, function: function.origin.index, grid, block, cluster, shared, cooperative }
+}
+
+/// Everything that a launch says.
 ///
 /// # Safety
 /// `from` came from [`parameters`] with the same function.
-unsafe fn fill(launch: &mut Launch, function: &Function, config: &Config, from: Parameters) {
-    launch.module = function.origin.module;
-    launch.function = function.origin.index;
-    launch.grid = config.grid;
-    launch.block = config.block;
-    launch.cluster = config.cluster;
-    launch.shared = config.shared;
-    launch.cooperative = config.cooperative;
-    // SAFETY: the caller vouches for the program's parameters, as this function's own contract
-    // asks.
-    unsafe { gather(&function.info, from, &mut launch.parameters) };
+unsafe fn whole(function: &Function, config: &Config, from: Parameters) -> Launch {
+    let LaunchFields { module, function: index, grid, block, cluster, shared, cooperative } = fields(function, config);
+    // SAFETY: as this function's own contract asks.
+    let parameters = unsafe { gathered(&function.info, from) };
+    Launch { module, function: index, grid, block, cluster, shared, cooperative, parameters }
 }
 
-/// Checks and pushes a launch, or takes it into a capture.
+/// Pushes a checked launch.
+///
+/// # Safety
+/// `from` came from [`parameters`] with the same function.
+#[inline]
+unsafe fn push(session: &Connection, timeline: TimelineId, fields: &LaunchFields, info: &FunctionInfo, from: Parameters) -> Try {
+    // SAFETY: as this function's own contract asks, and the record has a place of that length.
+    let gather = |out: &mut [u8]| unsafe { gather(info, from, out) };
+    session.push_launch(timeline, fields, block_bytes(info, from), gather).map(drop)
+}
+
+/// Checks and pushes a launch, or takes it into a capture. One that only depends on what is noted
+/// as a change can be known by its key next time.
 ///
 /// # Safety
 /// The pointers are what a C caller passed to a launch call.
 unsafe fn launch(
     session: &'static Connection,
+    key: Key,
     function: &Arc<Function>,
     config: &Config,
     stream: &Stream,
@@ -248,21 +285,62 @@ unsafe fn launch(
     // asks.
     let from = unsafe { parameters(&function.info, each, extra)? };
     // SAFETY: found for this function just now.
-    let fill = |launch: &mut Launch| unsafe { fill(launch, function, config, from) };
-    if crate::capture::capture_launch(stream, function, fill)? {
+    if crate::capture::capture_launch(stream, function, || unsafe { whole(function, config, from) })? {
         return Ok(());
     }
-    session.push_launch(stream.timeline, fill).map(drop)
+    let fields = fields(function, config);
+    // The share that clusters and grid-wide barriers must fit on changes without notice.
+    if config.cluster == [0; 3] && function.info.cluster == [0; 3] && !config.cooperative {
+        cache::put(key, Known { session, timeline: stream.timeline, fields, limits, info: Arc::clone(&function.info) });
+    }
+    // SAFETY: found for this function just now.
+    unsafe { push(session, stream.timeline, &fields, &function.info, from) }
+}
+
+/// A launch whose function and stream this thread has used together before; `None` where it must
+/// be looked at in full.
+///
+/// # Safety
+/// The pointers are what a C caller passed to a launch call.
+unsafe fn again(known: &mut Known, config: &Config, each: *mut *mut c_void, extra: *mut *mut c_void) -> Option<Try> {
+    if !known.takes(config) {
+        return None;
+    }
+    let done = || {
+        known.session.health()?;
+        // SAFETY: the caller vouches for the program's parameters, as this function's own contract
+        // asks.
+        unsafe {
+            let from = parameters(&known.info, each, extra)?;
+            push(known.session, known.timeline, &known.fields, &known.info, from)
+        }
+    };
+    Some(done())
 }
 
 /// The plain form.
 unsafe fn plain(function: CUfunction, config: &Config, stream: CUstream, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
+    let key = Key::now(function, stream);
+    // SAFETY: the caller vouches for the program's parameters, as this function's own contract
+    // asks.
+    let done = cache::with(&key, |known| unsafe { again(known, config, each, extra) });
+    if let Some(done) = done {
+        return done;
+    }
+    // SAFETY: as above.
+    unsafe { full(key, function, config, stream, each, extra) }
+}
+
+/// [`plain`] where nothing is known.
+#[cold]
+#[inline(never)]
+unsafe fn full(key: Key, function: CUfunction, config: &Config, stream: CUstream, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, stream)?;
     let function = library::find_function(session, function)?;
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.
-    unsafe { launch(session, &function, config, &stream, each, extra) }
+    unsafe { launch(session, key, &function, config, &stream, each, extra) }
 }
 
 #[expect(clippy::too_many_arguments, reason = "the driver's signature")]
@@ -372,10 +450,11 @@ mod tests {
     fn parameters_land_at_their_offsets() {
         let (mut a, mut b, mut c) = (0x1122_3344_5566_7788_u64, 0xABCD_u16, 7_u32);
         let mut each: [*mut c_void; 3] = [(&raw mut a).cast(), (&raw mut b).cast(), (&raw mut c).cast()];
-        let mut out = vec![0xFF; 3].into();
+        let mut out = vec![0xFF; 16];
         // SAFETY: three pointers to the three values.
         unsafe {
             let from = parameters(&info(), each.as_mut_ptr(), null_mut()).unwrap();
+            assert_eq!(block_bytes(&info(), from), out.len());
             gather(&info(), from, &mut out);
         }
         let mut expected = a.to_le_bytes().to_vec();
@@ -389,9 +468,8 @@ mod tests {
         let ask = |mut size: usize| {
             let pointer = buffer.as_ptr().cast_mut().cast::<c_void>();
             let mut extra: [*mut c_void; 5] = [without_provenance_mut(1), pointer, without_provenance_mut(2), (&raw mut size).cast(), null_mut()];
-            let mut out = cumux_wire::record::Parameters::new();
             // SAFETY: a list as the manual describes it.
-            unsafe { parameters(&info(), null_mut(), extra.as_mut_ptr()).map(|from| gather(&info(), from, &mut out)) }.map(|()| out)
+            unsafe { parameters(&info(), null_mut(), extra.as_mut_ptr()).map(|from| gathered(&info(), from)) }
         };
         assert_eq!(ask(16), Ok(buffer.clone().into()));
         let mut shorter = buffer.clone();

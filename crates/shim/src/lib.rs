@@ -36,6 +36,7 @@ mod bands;
 pub mod border;
 mod callback;
 mod capture;
+mod changes;
 mod connection;
 mod context;
 mod copy;

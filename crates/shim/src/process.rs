@@ -4,6 +4,7 @@
 //! answered even when it has gone wrong. Both need that the program has called `cuInit`.
 #![expect(clippy::disallowed_types, reason = "whether this process was forked is known without a lock")]
 
+use crate::changes;
 use crate::connection::{self, Connection};
 use crate::ffi::{Try, error};
 use crate::sync::lock;
@@ -30,6 +31,7 @@ thread_local! {
 /// between fork and exec.
 pub(crate) fn mark_forked_child() {
     FORKED.store(true, Ordering::Release);
+    changes::note();
 }
 
 /// True in a forked child of a served process.

@@ -13,7 +13,7 @@ mod lending;
 mod op;
 mod tensor;
 
-pub use launch::{Launch, Parameters};
+pub use launch::{Launch, LaunchFields, Parameters};
 pub use lending::{event_cell, lent};
 pub use op::Op;
 pub use tensor::TensorWish;
@@ -114,21 +114,48 @@ pub enum DecodeError {
     Field(&'static str),
 }
 
+/// Words of a launch's record in front of the parameter block.
+const LAUNCH_WORDS: usize = HEADER_BYTES / 4 + 14;
+
+/// [`encode`] for a launch whose parameter block of `length` bytes is not gathered yet: `fill`
+/// writes it to its place in the record. It must write every byte, because `out` is used again and
+/// again. The record is at the beginning of `out`, which grows if it is too short; returns how
+/// long the record is.
+#[inline]
+pub fn encode_launch(header: &Header, fields: &LaunchFields, length: usize, fill: impl FnOnce(&mut [u8]), out: &mut Vec<u8>) -> usize {
+    const START: usize = LAUNCH_WORDS * 4;
+    let bytes = (START + length).next_multiple_of(8);
+    if out.len() < bytes {
+        out.resize(bytes, 0);
+    }
+    let record = &mut out[..bytes];
+    // The padding; what lies in front of it in this word is written below.
+    record[bytes - 8..].copy_from_slice(&[0; 8]);
+    let (head, rest) = record.split_at_mut(START);
+    let words = launch_words(bytes as u32, header, &fields.words(length as u32));
+    head.as_chunks_mut::<4>().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
+    fill(&mut rest[..length]);
+    bytes
+}
+
+/// Header and fields of a launch whose record has so many bytes.
+#[inline]
+fn launch_words(bytes: u32, header: &Header, fields: &[u32; 14]) -> [u32; LAUNCH_WORDS] {
+    let mut words = [0; LAUNCH_WORDS];
+    let (head, rest) = words.split_at_mut(HEADER_BYTES / 4);
+    let halves = |number: u64| [number as u32, (number >> 32) as u32];
+    let ([seq, seq_high], [request, request_high]) = (halves(header.seq), halves(header.request));
+    head.copy_from_slice(&[bytes, op::LAUNCH, header.stream, header.answer, seq, seq_high, request, request_high]);
+    rest.copy_from_slice(fields);
+    words
+}
+
 /// Appends the record to `out`: header, fields, zero padding to a multiple of 8.
 pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
-    encode_fields(header, op.code(), |out| op.write(out), out);
-}
-
-/// [`encode`] for a launch that is not wrapped in an operation.
-pub fn encode_launch(header: &Header, launch: &Launch, out: &mut Vec<u8>) {
-    encode_fields(header, op::LAUNCH, |out| launch.write(out), out);
-}
-
-fn encode_fields(header: &Header, code: u32, write: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     let start = out.len();
-    [0, code, header.stream, header.answer].write(out);
+    [0, op.code(), header.stream, header.answer].write(out);
     [header.seq, header.request].write(out);
-    write(out);
+    op.write(out);
     let end = out.len().next_multiple_of(8);
     out.extend_from_slice(&[0; 8][..end - out.len()]);
     let bytes = (end - start) as u32;

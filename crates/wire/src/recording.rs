@@ -8,7 +8,7 @@
 use crate::facts::DeviceFacts;
 use crate::layout::WINDOW_BASE;
 use crate::limits::volume;
-use crate::record::{Launch, Op};
+use crate::record::{LaunchFields, Op};
 use serde::{Deserialize, Serialize};
 
 /// The environment variable with the path of the recorder's socket.
@@ -85,7 +85,8 @@ pub struct Shape {
 impl Shape {
     /// The shape of a launch.
     #[must_use]
-    pub fn of(launch: &Launch) -> Self {
+    pub fn of(launch: impl Into<LaunchFields>) -> Self {
+        let launch = launch.into();
         let bounded = |product: u64| u32::try_from(product).unwrap_or(u32::MAX);
         Self {
             module: launch.module,

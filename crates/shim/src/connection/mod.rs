@@ -30,7 +30,7 @@ use cumux_abi::{CUctx_flags, CUresult};
 use cumux_ring::client::{RingClient, Scheduling};
 use cumux_wire::layout::{STREAMS, page, window_address};
 use cumux_wire::message::DeviceFacts;
-use cumux_wire::record::{Launch, NO_ANSWER, Op};
+use cumux_wire::record::{LaunchFields, NO_ANSWER, Op};
 use cumux_wire::recording::Shape;
 use cumux_wire::result;
 use cumux_wire::text::Channel;
@@ -281,24 +281,18 @@ impl Connection {
         self.push(target, &Op::Wait { stream: timeline.index, seq }).map(drop)
     }
 
-    /// Pushes a launch that `fill` writes into a reused record.
+    /// Pushes a launch whose parameter block of `length` bytes is written by `fill`, all of it.
     ///
     /// # Errors
     /// As [`Connection::health`].
-    pub fn push_launch(&self, timeline: TimelineId, fill: impl FnOnce(&mut Launch)) -> Try<u64> {
-        let Some(from) = self.recording.time() else {
-            return lock(&self.pipe).submit_launch(&self.ring, timeline.index, fill, || self.pushable()).map_err(|error| self.gone(error));
-        };
-        let mut shape = None;
-        let fill = |launch: &mut Launch| {
-            fill(launch);
-            shape = Some(Shape::of(launch));
-        };
-        let pushed = lock(&self.pipe).submit_launch(&self.ring, timeline.index, fill, || self.pushable()).map_err(|error| self.gone(error));
-        if let Some(shape) = shape {
-            self.recording.launched(from, timeline, shape);
+    #[inline]
+    pub fn push_launch(&self, timeline: TimelineId, fields: &LaunchFields, length: usize, fill: impl FnOnce(&mut [u8])) -> Try<u64> {
+        let from = self.recording.time();
+        let pushed = lock(&self.pipe).submit_launch(&self.ring, timeline.index, fields, length, fill, || self.pushable());
+        if let Some(from) = from {
+            self.recording.launched(from, timeline, Shape::of(*fields));
         }
-        pushed
+        pushed.map_err(|error| self.gone(error))
     }
 
     /// The point on a timeline that everything pushed so far reaches, joined as the NULL stream's

@@ -13,7 +13,7 @@
 use cumux_ring::client::RingClient;
 use cumux_ring::queue::Producer;
 use cumux_wire::layout::{ANSWERS, STREAMS};
-use cumux_wire::record::{self, Header, Launch, NO_ANSWER, NO_STREAM, Op};
+use cumux_wire::record::{self, Header, LaunchFields, NO_ANSWER, NO_STREAM, Op};
 
 /// What a timeline is to the NULL stream of its group (a context).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,16 +87,14 @@ pub struct Pipe {
     /// One bit an answer slot.
     slots: u64,
     scratch: Vec<u8>,
-    /// Reused by every launch, so that a launch allocates nothing.
-    launch: Launch,
+    /// The record of the last launch. Its memory is used again, so that a launch allocates nothing.
+    launch: Vec<u8>,
 }
 
 impl Pipe {
     /// A pipe that has pushed nothing.
     #[must_use]
     pub fn new(producer: Producer) -> Self {
-        let mut launch = Launch::default();
-        launch.parameters.reserve(4096);
         Self {
             producer,
             timelines: Vec::with_capacity(64),
@@ -105,7 +103,7 @@ impl Pipe {
             request: 0,
             slots: 0,
             scratch: Vec::with_capacity(record::MAX_BYTES),
-            launch,
+            launch: vec![0; 4096],
         }
     }
 
@@ -278,18 +276,29 @@ impl Pipe {
         Ok(seq)
     }
 
-    /// Like [`Pipe::submit`] for a launch that `fill` writes into the reused record.
+    /// Like [`Pipe::submit`] for a launch whose parameter block of `length` bytes is written by
+    /// `fill`, all of it.
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn submit_launch(&mut self, ring: &RingClient, index: u32, fill: impl FnOnce(&mut Launch), mut alive: impl FnMut() -> bool) -> Result<u64, PushError> {
+    #[inline]
+    pub fn submit_launch(
+        &mut self,
+        ring: &RingClient,
+        index: u32,
+        fields: &LaunchFields,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]),
+        mut alive: impl FnMut() -> bool,
+    ) -> Result<u64, PushError> {
         self.join(ring, index, &mut alive)?;
-        fill(&mut self.launch);
-        let Pipe { scratch, launch, .. } = self;
-        let header = self.timelines.get(index as usize).ok_or(PushError::NoTimeline)?.next_header(index);
-        scratch.clear();
-        record::encode_launch(&header, launch, scratch);
-        self.push_scratch(ring, &header, &mut alive)?;
+        let timeline = self.timelines.get_mut(index as usize).ok_or(PushError::NoTimeline)?;
+        let header = timeline.next_header(index);
+        let bytes = record::encode_launch(&header, fields, length, fill, &mut self.launch);
+        if !ring.push(&mut self.producer, &self.launch[..bytes], &mut alive) {
+            return Err(PushError::Gone);
+        }
+        timeline.seq = header.seq;
         self.mark_fresh(index);
         Ok(header.seq)
     }

@@ -1,6 +1,8 @@
 //! The calls for contexts: `cuCtx…` and `cuDevicePrimaryCtx…`.
 
-use super::{Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, STACK, current, destroy, find, named, own_share, primary, require_available, set_top, top};
+use super::{
+    Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, STACK, current, destroy, find, named, own_share, primary, require_available, set_top, top, top_handle,
+};
 use crate::connection::Connection;
 use crate::ffi::{Try, error, get, put, put_if};
 use crate::log::unsupported;
@@ -48,7 +50,7 @@ pub unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Try {
         let mut life = lock(&context.life);
         // Another thread may have retained it meanwhile.
         if life.uses == 0 {
-            life.active = false;
+            life.deactivate();
             life.limits = DEFAULT_LIMITS;
         }
     }
@@ -60,7 +62,7 @@ pub unsafe fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> Try {
     let context = primary(session, device)?;
     context.end_objects(session);
     let mut life = lock(&context.life);
-    life.active = false;
+    life.deactivate();
     life.uses = 0;
     life.limits = DEFAULT_LIMITS;
     Ok(())
@@ -183,7 +185,7 @@ pub unsafe fn cuCtxDetach(context: CUcontext) -> Try {
 
 pub unsafe fn cuCtxGetCurrent(out: *mut CUcontext) -> Try {
     process::find_connection()?;
-    put!(out, top().map_or(core::ptr::null_mut(), |context| context.as_c()));
+    put!(out, core::ptr::without_provenance_mut(top_handle() as usize));
     Ok(())
 }
 

@@ -12,6 +12,7 @@ mod per_thread;
 
 pub use calls::*;
 
+use crate::changes;
 use crate::connection::Connection;
 use crate::connection::pipe::Role;
 use crate::ffi::{Try, error};
@@ -38,6 +39,14 @@ struct Life {
     flags: c_uint,
     cache: CUfunc_cache,
     limits: [usize; LIMITS],
+}
+
+impl Life {
+    /// The context cannot be used any more, or not until it is retained again.
+    fn deactivate(&mut self) {
+        self.active = false;
+        changes::note();
+    }
 }
 
 const LIMITS: usize = 10;
@@ -204,6 +213,17 @@ pub(crate) fn top() -> Option<Arc<Context>> {
     STACK.try_with(|stack| stack.borrow().last().cloned()).ok().flatten()
 }
 
+/// Id of [`top`], 0 where there is none.
+#[inline]
+pub(crate) fn top_id() -> u64 {
+    STACK.try_with(|stack| stack.borrow().last().map_or(0, |context| context.id)).unwrap_or(0)
+}
+
+/// Handle of [`top`], 0 where there is none.
+fn top_handle() -> u64 {
+    STACK.try_with(|stack| stack.borrow().last().map_or(0, |context| context.handle)).unwrap_or(0)
+}
+
 /// The current context.
 ///
 /// # Errors
@@ -329,7 +349,7 @@ pub(crate) fn multiprocessors(session: &Connection) -> u32 {
 
 fn destroy(session: &'static Connection, context: &Arc<Context>) {
     context.end_objects(session);
-    lock(&context.life).active = false;
+    lock(&context.life).deactivate();
     CONTEXTS.remove(context.handle);
     let on_top = top().is_some_and(|top| Arc::ptr_eq(&top, context));
     if on_top {

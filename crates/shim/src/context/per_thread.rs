@@ -2,6 +2,7 @@
 //! thread ends.
 
 use super::Context;
+use crate::changes;
 use crate::connection::Connection;
 use crate::connection::pipe::Role;
 use crate::ffi::Try;
@@ -20,6 +21,7 @@ impl Drop for Own {
                 context.disown(&stream);
                 session.free_timeline(stream.timeline);
             }
+            changes::note();
         }
     }
 }

@@ -5,6 +5,7 @@ mod calls;
 
 pub use calls::*;
 
+use crate::changes;
 use crate::connection::Connection;
 use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub(crate) static FUNCTIONS: Table<Function> = Table::new(Kind::Function);
 
 /// Settable attributes, as the program set them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Settings {
     /// `None`: never set; the default is what a block may have without asking.
     max_dynamic: Option<u32>,
@@ -123,6 +124,7 @@ impl Function {
 
     fn set(&self, session: &Connection, attribute: A, value: c_int, limits: &Limits) -> Try {
         let mut settings = lock(&self.settings);
+        let before = *settings;
         match attribute {
             A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
                 let wanted = u32::try_from(value).map_err(|_| error::INVALID_VALUE)?;
@@ -141,6 +143,10 @@ impl Function {
             A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED if (0..=1).contains(&value) => settings.non_portable = value,
             A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE if value >= 0 => settings.scheduling = value,
             _ => return Err(error::INVALID_VALUE),
+        }
+        // Some libraries set the same again before every launch.
+        if *settings != before {
+            changes::note();
         }
         session.control(&Op::FunctionSet { module: self.origin.module, function: self.origin.index, attribute: attribute.0, value })
     }

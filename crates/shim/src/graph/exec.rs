@@ -121,7 +121,10 @@ fn perform(session: &'static Connection, step: &Step, timeline: TimelineId, host
         return nothing();
     }
     match &step.work {
-        Work::Kernel(kernel) => session.push_launch(timeline, |launch| launch.clone_from(&kernel.launch)),
+        Work::Kernel(kernel) => {
+            let parameters = &kernel.launch.parameters;
+            session.push_launch(timeline, &(&kernel.launch).into(), parameters.len(), |out| out.copy_from_slice(parameters))
+        }
         Work::Set(op) => session.push(timeline, op),
         Work::Copy(transfer) => {
             if transfer.source.private && host {

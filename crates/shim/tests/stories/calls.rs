@@ -12,7 +12,7 @@ use cumux_abi::{
 };
 use cumux_wire::record::Op;
 
-const IMAGE: &[u8] = b".version 8.0\n.target sm_75\n\0";
+pub(super) const IMAGE: &[u8] = b".version 8.0\n.target sm_75\n\0";
 
 /// A context of the test's own, current on this thread.
 pub(super) fn new_context() -> CUcontext {

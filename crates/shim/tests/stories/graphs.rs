@@ -19,12 +19,12 @@ use std::sync::Mutex;
 const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-fn begin(stream: CUstream) {
+pub(super) fn begin(stream: CUstream) {
     // SAFETY: pointers to our own variables, here and in all calls of this file.
     unsafe { capture::cuStreamBeginCapture_v2(stream, GLOBAL).unwrap() };
 }
 
-fn end_capture(stream: CUstream) -> Result<CUgraph, CUresult> {
+pub(super) fn end_capture(stream: CUstream) -> Result<CUgraph, CUresult> {
     let mut graph = null_mut();
     // SAFETY: the arguments are this test's own variables and handles.
     unsafe { capture::cuStreamEndCapture(stream, &raw mut graph).map(|()| graph) }
@@ -42,21 +42,21 @@ fn launch_exec(exec: CUgraphExec, stream: CUstream) {
     unsafe { graph::cuGraphLaunch(exec, stream).unwrap() };
 }
 
-fn launch_add(add: CUfunction, a: u64, b: u64, c: u64, n: u32, stream: CUstream) -> Result<(), CUresult> {
+pub(super) fn launch_add(add: CUfunction, a: u64, b: u64, c: u64, n: u32, stream: CUstream) -> Result<(), CUresult> {
     let (mut a, mut b, mut c, mut n) = (a, b, c, n);
     let mut each: [*mut c_void; 4] = [(&raw mut a).cast(), (&raw mut b).cast(), (&raw mut c).cast(), (&raw mut n).cast()];
     // SAFETY: the arguments are this test's own variables and handles.
     unsafe { launch::cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, stream, each.as_mut_ptr(), null_mut()) }
 }
 
-fn floats(address: u64, n: usize) -> Vec<f32> {
+pub(super) fn floats(address: u64, n: usize) -> Vec<f32> {
     let mut out = vec![0.0_f32; n];
     // SAFETY: the arguments are this test's own variables and handles.
     unsafe { copy::cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), address, n * 4).unwrap() };
     out
 }
 
-fn node_count(graph: CUgraph) -> usize {
+pub(super) fn node_count(graph: CUgraph) -> usize {
     let mut count = 0;
     // SAFETY: the arguments are this test's own variables and handles.
     unsafe { graph::cuGraphGetNodes(graph, null_mut(), &raw mut count).unwrap() };

@@ -6,3 +6,4 @@ mod calls;
 pub(crate) mod fake;
 mod graphs;
 mod memory;
+mod repeated;

@@ -33,12 +33,38 @@ pub struct Launch {
     pub parameters: Parameters,
 }
 
+/// What a launch says beside its parameter block. The fields are those of [`Launch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "the fields are described with the launch")]
+pub struct LaunchFields {
+    pub module: u32,
+    pub function: u32,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub cluster: [u32; 3],
+    pub shared: u32,
+    pub cooperative: bool,
+}
+
+impl From<&Launch> for LaunchFields {
+    fn from(launch: &Launch) -> Self {
+        let Launch { module, function, grid, block, cluster, shared, cooperative, .. } = *launch;
+        Self { module, function, grid, block, cluster, shared, cooperative }
+    }
+}
+
+impl LaunchFields {
+    /// The words of a record between its header and the parameter block, which has `length` bytes.
+    #[inline]
+    pub(super) fn words(&self, length: u32) -> [u32; 14] {
+        let Self { module, function, grid: [gx, gy, gz], block: [bx, by, bz], cluster: [cx, cy, cz], shared, cooperative } = *self;
+        [module, function, gx, gy, gz, bx, by, bz, cx, cy, cz, shared, u32::from(cooperative), length]
+    }
+}
+
 impl Field for Launch {
     fn write(&self, out: &mut Vec<u8>) {
-        let Self { module, function, grid: [gx, gy, gz], block: [bx, by, bz], cluster: [cx, cy, cz], shared, .. } = *self;
-        let (cooperative, length) = (u32::from(self.cooperative), self.parameters.len() as u32);
-        // In one piece: a program launches more often than it does anything else.
-        [module, function, gx, gy, gz, bx, by, bz, cx, cy, cz, shared, cooperative, length].write(out);
+        LaunchFields::from(self).words(self.parameters.len() as u32).write(out);
         out.extend_from_slice(&self.parameters);
     }
 
