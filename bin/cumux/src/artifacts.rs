@@ -44,18 +44,18 @@ pub struct ArtifactArguments {
     /// Writes over files that are there
     #[arg(long)]
     force: bool,
-    /// Programs that share a card
-    #[arg(long, default_value_t = 4)]
-    replicas: u32,
+    /// Programs that share a card; 4 without it
+    #[arg(long)]
+    replicas: Option<u32>,
     /// Percent of the multiprocessors that each may use
     #[arg(long)]
     percentage: Option<u32>,
     /// Memory of the card that each may have, in MiB
     #[arg(long, value_name = "MIB")]
     memory: Option<u64>,
-    /// Number of the GPU on its machine
-    #[arg(long, default_value_t = 0)]
-    gpu: u32,
+    /// Number of the GPU on its machine; 0 without it
+    #[arg(long)]
+    gpu: Option<u32>,
     /// The daemon's pipe directory
     #[arg(long, value_name = "DIR")]
     pipe: Option<String>,
@@ -93,12 +93,13 @@ pub fn main(arguments: ArtifactArguments) -> anyhow::Result<u8> {
     if let Some(file) = arguments.files.first() {
         bail!("{} is one word too many: files are named for `cumux artifacts check` only", file.display());
     }
+    refuse_idle_options(&arguments)?;
     let defaults = Options::of(mode);
     let options = Options {
-        replicas: arguments.replicas,
+        replicas: arguments.replicas.unwrap_or(defaults.replicas),
         percentage: arguments.percentage,
         memory_mib: arguments.memory,
-        gpu: arguments.gpu,
+        gpu: arguments.gpu.unwrap_or(defaults.gpu),
         pipe: arguments.pipe.unwrap_or(defaults.pipe),
         log: arguments.log.unwrap_or(defaults.log),
         prefix: arguments.prefix.unwrap_or(defaults.prefix),
@@ -117,6 +118,33 @@ pub fn main(arguments: ArtifactArguments) -> anyhow::Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// Refuses an option that changes none of the files: whoever gives it expects that it does.
+fn refuse_idle_options(arguments: &ArtifactArguments) -> anyhow::Result<()> {
+    use What::{Cumux, Mig, Mps, TimeSlicing};
+    let all: [(&str, bool, &[What]); 11] = [
+        ("--replicas", arguments.replicas.is_some(), &[Mps, Cumux, TimeSlicing]),
+        ("--percentage", arguments.percentage.is_some(), &[Mps, Cumux]),
+        ("--memory", arguments.memory.is_some(), &[Mps, Cumux]),
+        ("--gpu", arguments.gpu.is_some(), &[Mps, Cumux, TimeSlicing, Mig]),
+        ("--pipe", arguments.pipe.is_some(), &[Mps, Cumux]),
+        ("--log", arguments.log.is_some(), &[Mps, Cumux]),
+        ("--prefix", arguments.prefix.is_some(), &[Cumux]),
+        ("--card", arguments.card.is_some(), &[Mig]),
+        ("--geometry", !arguments.geometry.is_empty(), &[Mig]),
+        ("--name", arguments.name.is_some(), &[Mig]),
+        ("--use-case", arguments.use_case.is_some(), &[Mig]),
+    ];
+    let word = |what: &What| what.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    if let Some((option, _, modes)) = all.iter().find(|(_, given, modes)| *given && !modes.contains(&arguments.what)) {
+        let modes: Vec<String> = modes.iter().map(word).collect();
+        bail!("{option} changes nothing in the files for {}: leave it out; it is for {}", word(&arguments.what), modes.join(", "));
+    }
+    if arguments.geometry.is_empty() && (arguments.name.is_some() || arguments.use_case.is_some()) {
+        bail!("--name and --use-case are of one geometry: name it with --geometry");
+    }
+    Ok(())
 }
 
 /// Writes all files or, if one of them is there already, none.
@@ -205,6 +233,13 @@ mod tests {
         assert!(run(&["mig"]).unwrap_err().contains("--card"));
         assert!(run(&["mig", "--card", "a200"]).unwrap_err().contains("it knows"));
         assert!(run(&["mps", "--replicas", "1"]).unwrap_err().contains("at least 2"));
+        for words in
+            [["mps", "--card", "a100-80"], ["time-slicing", "--percentage", "30"], ["mig", "--replicas", "4"], ["time-slicing", "--geometry", "1g.10gb"]]
+        {
+            let said = run(&words).unwrap_err();
+            assert!(said.starts_with(&format!("{} changes nothing", words[1])) && said.contains("it is for"), "{said}");
+        }
+        assert!(run(&["mig", "--card", "a100-80", "--name", "mine"]).unwrap_err().contains("--geometry"));
         assert!(run(&["mps", "extra"]).unwrap_err().contains("one word too many"));
         assert!(run(&["check"]).unwrap_err().contains("name the files"));
         assert!(run(&["check", "/nowhere.yaml"]).unwrap_err().contains("cannot be read"));

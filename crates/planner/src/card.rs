@@ -320,7 +320,8 @@ pub fn find(name: &str) -> Result<&'static CardModel, UnknownCard> {
     let wanted = wanted.strip_prefix("sim:").unwrap_or(&wanted);
     // The software GPU's name for it.
     let wanted = if wanted == "a100" { "a100-40" } else { wanted };
-    all().iter().find(|card| card.id == wanted).ok_or_else(|| UnknownCard { name: name.to_owned(), known: names() })
+    // The driver's name for it, as nvidia-smi prints it, is one, too.
+    all().iter().find(|card| card.id == wanted || card.name.eq_ignore_ascii_case(wanted)).ok_or_else(|| UnknownCard { name: name.to_owned(), known: names() })
 }
 
 /// The names of all cards.

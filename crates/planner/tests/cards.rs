@@ -30,3 +30,12 @@ fn an_unknown_card_is_answered_with_the_list() {
     let error = card::find("a200").unwrap_err().to_string();
     assert!(error.contains("\"a200\"") && card::all().iter().all(|card| error.contains(card.id)), "{error}");
 }
+
+#[test]
+fn a_card_is_found_by_its_own_name_and_by_the_drivers() {
+    for card in card::all() {
+        for name in [card.id, card.name, &card.name.to_uppercase()] {
+            assert_eq!(card::find(name).unwrap().id, card.id, "{name}");
+        }
+    }
+}

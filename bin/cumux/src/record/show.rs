@@ -8,6 +8,8 @@ use cumux_planner::profile::{Profile, Step, Way};
 
 /// Kernels and copies that are shown: those with the most time.
 const MOST_ROWS: usize = 40;
+/// Moments at which its memory is shown.
+const MOST_MOMENTS: usize = 12;
 /// Characters of a kernel's name.
 const LONGEST_NAME: usize = 60;
 
@@ -40,7 +42,23 @@ pub fn page(profile: &Profile) -> String {
         text.push_str(&format!("\n{}", copies(profile)));
     }
     text.push_str(&format!("\n{}", host(profile)));
+    text.push_str(&memory(profile));
     text
+}
+
+/// Memory over time: so many moments, evenly spread over the changes, and the last one.
+fn memory(profile: &Profile) -> String {
+    let changes = &profile.memory;
+    if changes.len() < 2 {
+        return String::new();
+    }
+    let mut table = table(&["at", "memory"], 0..2);
+    let step = changes.len().div_ceil(MOST_MOMENTS);
+    let last = changes.len() - 1;
+    for (_, change) in changes.iter().enumerate().filter(|(number, _)| *number == last || number % step == 0) {
+        table.add_row([time(change.at_ns as f64), bytes(change.bytes)]);
+    }
+    format!("\n{}", lines(&table))
 }
 
 fn table(header: &[&str], numbers: std::ops::Range<usize>) -> Table {

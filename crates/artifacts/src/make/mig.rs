@@ -50,7 +50,8 @@ fn standard(table: &'static Table) -> Vec<Named> {
         // As many of this profile as there is room for.
         let many = (1..=profile.most).rev().find_map(|count| table.place(std::iter::repeat_n(profile.name, count as usize)).ok());
         let Some(geometry) = many else { continue };
-        let use_case = format!("{} programs of up to {} compute slices each", geometry.instances.len(), profile.compute);
+        let many = |count: u32, word: &str| if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") };
+        let use_case = format!("{} of up to {} each", many(geometry.instances.len() as u32, "program"), many(profile.compute, "compute slice"));
         named.push(Named { name: format!("all-{}", profile.name.replace('+', ".")), geometry, use_case });
     }
     let plain = |compute: u32| table.profiles.iter().find(|profile| profile.is_plain() && profile.compute == compute).map(|profile| profile.name);

@@ -115,7 +115,8 @@ export CUDA_MPS_LOG_DIRECTORY={log}
 # The daemon would take it for the ceiling of all clients.
 unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE
 # Nobody else may write there; others need to enter.
-mkdir -p -m 755 "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+umask 022
+mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
 
 # The GPU stays in compute mode DEFAULT: the warm standby has a context of its own.
 nvidia-cuda-mps-control -d
