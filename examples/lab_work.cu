@@ -33,6 +33,15 @@ __global__ void fill(float *a, float value, int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) a[i] = value;
 }
 
+// As fill, with so many dependent steps for each value.
+__global__ void work_on(float *a, int steps, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        float value = float(i);
+        for (int step = 0; step < steps; ++step) value = value * 0.5f + 1.0f;
+        a[i] = value;
+    }
+}
+
 __global__ void write_to(int *address) { *address = 1; }
 
 // Looks at the card's clock for so long; a gap in it was somebody else's turn.
@@ -229,23 +238,32 @@ static int streams(int size) {
     float *host, *device;
     CHECK(cudaHostAlloc((void **)&host, pieces * count * sizeof(float), cudaHostAllocDefault));
     CHECK(cudaMalloc(&device, pieces * count * sizeof(float)));
-    double best[2] = {1e30, 1e30};
-    for (int attempt = 0; attempt < 3; ++attempt) {
-        for (int way = 0; way < 2; ++way) {
-            CHECK(cudaDeviceSynchronize());
-            double from = now_us();
-            for (int piece = 0; piece < pieces; ++piece) {
-                cudaStream_t stream = each[way ? piece % 3 : 0];
-                float *there = device + piece * count, *here = host + piece * count;
-                CHECK(cudaMemcpyAsync(there, here, count * sizeof(float), cudaMemcpyHostToDevice, stream));
-                fill<<<64, 256, 0, stream>>>(there, float(piece), int(count));
-                CHECK(cudaMemcpyAsync(here, there, count * sizeof(float), cudaMemcpyDeviceToHost, stream));
-            }
-            CHECK(cudaDeviceSynchronize());
-            best[way] = std::min(best[way], (now_us() - from) / 1e3);
+    // Copies and kernels of one size, in one stream, in three, and the kernels alone.
+    enum Way { ONE, THREE, ALONE };
+    auto pass = [&](int steps, Way way) {
+        for (int piece = 0; piece < pieces; ++piece) {
+            cudaStream_t stream = each[way == THREE ? piece % 3 : 0];
+            float *there = device + piece * count, *here = host + piece * count;
+            if (way != ALONE) CHECK(cudaMemcpyAsync(there, here, count * sizeof(float), cudaMemcpyHostToDevice, stream));
+            if (steps) work_on<<<64, 256, 0, stream>>>(there, steps, int(count));
+            else fill<<<64, 256, 0, stream>>>(there, float(piece), int(count));
+            if (way != ALONE) CHECK(cudaMemcpyAsync(here, there, count * sizeof(float), cudaMemcpyDeviceToHost, stream));
         }
+        CHECK(cudaDeviceSynchronize());
+    };
+    std::printf(",\"overlap\":[");
+    for (int steps : {0, 1, 4, 16}) {
+        double best[3] = {1e30, 1e30, 1e30};
+        for (int attempt = 0; attempt < 3; ++attempt) {
+            for (Way way : {ONE, THREE, ALONE}) {
+                double from = now_us();
+                pass(steps * (size ? 256 : 16), way);
+                best[way] = std::min(best[way], (now_us() - from) / 1e3);
+            }
+        }
+        std::printf("%s{\"kernels_ms\":%.4f,\"serial_ms\":%.4f,\"overlapped_ms\":%.4f}", steps ? "," : "", best[ALONE], best[ONE], best[THREE]);
     }
-    std::printf(",\"overlap\":{\"serial_ms\":%.4f,\"overlapped_ms\":%.4f}}\n", best[0], best[1]);
+    std::printf("]}\n");
     return 0;
 }
 

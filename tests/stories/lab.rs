@@ -87,6 +87,7 @@ fn a_program_is_recorded_shown_and_planned_with() {
 
     let shown = out(&place.cumux(&["record", "--show", "matmul.json"]).output().unwrap());
     assert!(shown.contains("multiply") && shown.contains("one request: 2 steps") && shown.contains("it waits"), "{shown}");
+    assert!(shown.lines().any(|line| line.split_whitespace().eq(["at", "memory"])), "memory over time: {shown}");
     let plan = place.cumux(&["plan", "--card", "a100-80", "--profile", "matmul.json*8", "--json"]).output().unwrap();
     let plan: Value = serde_json::from_str(&out(&plan)).unwrap();
     assert_eq!((&plan["programs"][0]["count"], &plan["met"]), (&8.into(), &true.into()));
@@ -131,6 +132,22 @@ fn the_lab_decides_judges_and_writes_its_report() {
             "no figure of {mode}"
         );
     }
+    // Memory and slowdown of each program, copies beside kernels of each size, what MIG offers.
+    let crowd = |mode: &str, source: &str| {
+        let crowds = report["crowds"].as_array().unwrap();
+        let is = |row: &&Value| row["mode"] == mode && row["source"] == source && row["workload"] == "matmul" && row["clients"] == 2;
+        crowds.iter().find(is).unwrap_or_else(|| panic!("no crowd of {mode}")).clone()
+    };
+    let asked = 3.0 * 64.0 * 64.0 * 4.0 / f64::from(1 << 20);
+    for mode in ["cumux", "time_sliced", "mig"] {
+        let row = crowd(mode, "measured");
+        assert!((row["memory_mib"].as_f64().unwrap() - asked).abs() < 1.0 / 1024.0, "{row}");
+        assert!(row["least_slowdown"].as_f64().unwrap() <= row["most_slowdown"].as_f64().unwrap(), "{row}");
+    }
+    assert!(crowd("time_sliced", "predicted")["memory_mib"].as_f64().unwrap() > 500.0, "a context for each");
+    let sizes = report["overlap"]["sizes"].as_array().unwrap();
+    assert!(sizes.len() == 4 && sizes[3]["kernels_ms"].as_f64() > sizes[0]["kernels_ms"].as_f64(), "{}", report["overlap"]);
+    assert_eq!(report["mig"]["profiles"].as_array().unwrap().len(), 7, "{}", report["mig"]);
     assert!(!report["timelines"].as_array().unwrap().is_empty() && !report["model"]["pairs"].as_array().unwrap().is_empty());
     let page = fs::read_to_string(place.path("report/report.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n") && page.contains("class=\"decision\"") && !page.contains("://"));
@@ -232,6 +249,20 @@ fn a_result_that_is_none_is_answered_with_a_sentence() {
     assert!(why.starts_with("your program, 1 at once: it said ready, and docs/lab.md says") && why.contains("missing field `p50_us`"), "{why}");
 }
 
+#[test]
+fn a_lab_is_graded_by_its_gates_and_says_which_fails_and_why() {
+    let place = Place::new();
+    let program = script(&place, "echo 'no model here'; exit 3\n");
+    let output = place.cumux(&["lab", "--quick", "--grade", "--out", "report", "--", &program]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let wanted = "cumux: a gate fails: a decision with its reasons: - (wanted: one): the part \"profiles\" failed: your program: it ended with exit status: 3";
+    assert!(output.status.code() == Some(1) && said.contains(wanted), "{said}");
+    let report = json(&place.path("report/report.json"));
+    let failed: Vec<&Value> = report["gates"].as_array().unwrap().iter().filter(|gate| gate["verdict"] == "failed").collect();
+    assert!(failed.len() == 1 && report["decision"].is_null(), "nothing is decided for another program: {failed:?}");
+    place.expect_nothing_left();
+}
+
 /// An installed cumux has no source folder: the user's nvcc makes the lab's program, for this run.
 #[test]
 fn an_installed_lab_compiles_its_program_or_says_how() {
@@ -280,7 +311,23 @@ fn a_lab_that_cannot_begin_says_why() {
     let place = Place::new();
     let (said, status) = place.refusal(&["lab", "--quick", "--out", "/proc/nowhere"]);
     assert!(said.contains("the report's folder /proc/nowhere cannot be written: choose another with --out") && status == Some(1), "{said}");
+    let (said, status) = place.refusal(&["lab", "--quick", "--", "/no/such/program"]);
+    assert!(said.contains("there is no program /no/such/program") && status == Some(1), "{said}");
+    assert!(place.refusal(&["lab", "--quick", "--", "no-such-program"]).0.contains("there is no program no-such-program"));
     assert!(place.refusal(&["lab", "--device", "sim:nothing"]).0.contains("unknown device"));
     assert!(place.refusal(&["lab", "--device", "sim:h200,sim:l4"]).0.contains("about one card"));
     assert!(!place.path("cumux-lab").exists());
+}
+
+#[test]
+fn a_card_without_mig_has_no_model_of_instances() {
+    let place = Place::new();
+    let output = place.cumux(&["lab", "--quick", "--json", "--out", "report", "--device", "sim:l4"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_str(&out(&output)).unwrap();
+    let instances = part(&report, "instances model");
+    assert_eq!((&instances["outcome"], &instances["why"]), (&"skipped".into(), &"the card has no MIG".into()));
+    assert!(report["sharing"].as_array().unwrap().iter().all(|row| row["mode"] != "mig"), "{}", report["sharing"]);
+    assert_eq!(report["mig"]["mode"], "none");
+    place.expect_nothing_left();
 }

@@ -64,6 +64,7 @@ pub struct LabArguments {
 pub fn main(arguments: &LabArguments) -> anyhow::Result<u8> {
     let (devices, notice) = with_fallback(arguments.device.as_deref())?;
     let devices = vec![take_only_device(devices)?];
+    own::Own::check(&arguments.command)?;
     let folder = Folder::open(&arguments.out)?;
     let interrupt = Interrupt::watch().context("cannot watch for signals")?;
     let quiet = arguments.json;
@@ -73,9 +74,8 @@ pub fn main(arguments: &LabArguments) -> anyhow::Result<u8> {
     }
     let program = LabProgram::prepare(&progress, &interrupt)?;
     let mut lab = Lab::new(&devices, program.path.clone(), library::folder()?, &arguments.command, arguments.quick, &interrupt);
-    if !lab.report.device.others.is_empty() {
-        let others: Vec<String> = lab.report.device.others.iter().map(u32::to_string).collect();
-        progress.say(&format!("other processes use this card ({}): the figures include what they do", others.join(", ")));
+    if let Some(notice) = busy(&lab.report.device.others) {
+        progress.say(&notice);
     }
     let begun = Instant::now();
     run(&mut lab, &progress, &folder)?;
@@ -90,9 +90,10 @@ pub fn main(arguments: &LabArguments) -> anyhow::Result<u8> {
         say::text(&summary::text(&report))?;
     }
     say::complain(format_args!("cumux: the report is {}", folder.path().join("report.html").display()));
-    let failed: Vec<&str> = report.gates.iter().filter(|gate| gate.verdict == Verdict::Failed).map(|gate| gate.name.as_str()).collect();
-    if arguments.grade && !failed.is_empty() {
-        say::complain(format_args!("cumux: {} of {} gates fail: {}", failed.len(), report.gates.len(), failed.join("; ")));
+    if arguments.grade {
+        for gate in report.gates.iter().filter(|gate| gate.verdict == Verdict::Failed) {
+            say::complain(format_args!("cumux: a gate fails: {}: {} (wanted: {}): {}", gate.name, gate.figure, gate.wanted, gate.why));
+        }
     }
     Ok(u8::from(arguments.grade && !report.passes()))
 }
@@ -103,6 +104,13 @@ fn take_only_device(devices: Vec<DeviceName>) -> anyhow::Result<DeviceName> {
         Ok([device]) => Ok(device),
         Err(several) => anyhow::bail!("{} are {} devices: the lab is about one card, name it with --device", device::list(&several), several.len()),
     }
+}
+
+/// What is said of a card that others use.
+fn busy(others: &[u32]) -> Option<String> {
+    let list: Vec<String> = others.iter().map(u32::to_string).collect();
+    let list = list.join(", ");
+    (!others.is_empty()).then(|| format!("other processes use this card ({list}): the figures include what they do; end them for figures of the card alone"))
 }
 
 /// Does the parts in their order.
@@ -187,5 +195,17 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::busy;
+
+    #[test]
+    fn a_busy_card_is_told_with_the_processes_that_use_it() {
+        assert_eq!(busy(&[]), None);
+        let said = busy(&[17, 4711]).expect("a notice");
+        assert!(said.contains("(17, 4711)") && said.contains("end them"), "{said}");
     }
 }

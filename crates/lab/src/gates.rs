@@ -1,7 +1,7 @@
 //! What must hold. On a software GPU times say nothing of a card, so there the gates are judged by
 //! the model of the card, and say so.
 
-use crate::report::{Gate, Report, Source, Verdict};
+use crate::report::{Gate, Outcome, Report, Source, Verdict, title};
 
 /// Two streams are at least so many times faster than one.
 const STREAMS: f64 = 1.05;
@@ -20,6 +20,16 @@ fn not_judged(name: &str, wanted: &str, why: &str) -> Gate {
     Gate { name: name.to_owned(), figure: "-".to_owned(), wanted: wanted.to_owned(), verdict: Verdict::NotJudged, why: why.to_owned() }
 }
 
+/// A gate for which there is no figure: it fails if one of the parts failed that would have given
+/// it, and is not judged otherwise.
+fn without_figure(report: &Report, parts: &[&str], name: &str, wanted: &str, why: &str) -> Gate {
+    let failed = parts.iter().filter_map(|part| report.part(part)).find(|part| part.outcome == Outcome::Failed);
+    match failed {
+        Some(part) => gate(name, "-".to_owned(), wanted, false, &format!("the part \"{}\" failed: {}", part.name, part.why)),
+        None => not_judged(name, wanted, why),
+    }
+}
+
 /// Judges a report. `texts` are the artifacts: name and text.
 #[must_use]
 pub fn judge(report: &Report, texts: &[(String, String)]) -> Vec<Gate> {
@@ -30,7 +40,8 @@ pub fn judge(report: &Report, texts: &[(String, String)]) -> Vec<Gate> {
     gates.push(match &report.decision {
         Some(decision) => gate("a decision with its reasons", decision.recommended.clone(), "one", !decision.reasons.is_empty(), "the planner gave no reason"),
         None => {
-            not_judged("a decision with its reasons", "one", "the planner does not know this card, no workload was recorded, or predictions of it are far off")
+            let why = report.part("decision").map_or("the part \"decision\" did not run", |part| &part.why);
+            without_figure(report, &["decision", "profiles", "predictions"], "a decision with its reasons", "one", why)
         }
     });
     gates.extend(model(report));
@@ -63,7 +74,7 @@ fn streams(report: &Report) -> Gate {
             best >= STREAMS,
             &beside(report, "kernels that fill every multiprocessor leave no room for a second stream; launches may come slower than such kernels end"),
         ),
-        None => not_judged(name, wanted, "the streams part did not run"),
+        None => without_figure(report, &["streams", "profiles", "predictions"], name, wanted, "the streams part did not run"),
     }
 }
 
@@ -72,13 +83,19 @@ fn contention(report: &Report) -> Gate {
     let source = if report.device.software { Source::Predicted } else { Source::Measured };
     let by = if report.device.software { " (model)" } else { "" };
     let workload = if report.workloads().contains(&"matmul") { "matmul" } else { report.workloads().first().copied().unwrap_or_default() };
-    match report.row("time_sliced", workload, 2, source) {
-        Some(row) => {
-            let why = "a program that leaves the card idle most of the time is hardly slowed down, and one that others slow down as well is slowed down more";
-            gate(name, format!("{:.2} times{by}", row.slowdown), wanted, CONTENTION.contains(&row.slowdown), &beside(report, why))
-        }
-        None => not_judged(name, wanted, "time-slicing with two processes did not run"),
-    }
+    let Some(row) = report.row("time_sliced", workload, 2, source) else {
+        let parts = [title("time_sliced", report.device.software), "profiles".to_owned(), "predictions".to_owned()];
+        let parts = if report.device.software { &parts[1..] } else { &parts[..1] };
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        return without_figure(report, &parts, name, wanted, "time-slicing with two processes did not run");
+    };
+    // Each of them, where that is known.
+    let crowd = report.crowd("time_sliced", workload, 2, source);
+    let each = crowd.and_then(|crowd| crowd.least_slowdown.zip(crowd.most_slowdown));
+    let (least, most) = each.unwrap_or((row.slowdown, row.slowdown));
+    let figure = if each.is_some() { format!("{least:.2} and {most:.2} times{by}") } else { format!("{:.2} times{by}", row.slowdown) };
+    let why = "a program that leaves the card idle most of the time is hardly slowed down, and one that others slow down as well is slowed down more";
+    gate(name, figure, wanted, CONTENTION.contains(&least) && CONTENTION.contains(&most), &beside(report, why))
 }
 
 fn faults(report: &Report) -> Vec<Gate> {
@@ -88,7 +105,10 @@ fn faults(report: &Report) -> Vec<Gate> {
             let figure = format!("{} of {} finish", row.survivors, row.others);
             vec![gate(name, figure, wanted, row.survivors == row.others, &format!("the others were told: {}", row.told))]
         }
-        None => vec![not_judged(name, wanted, "the part with the fault did not run")],
+        None => {
+            let part = format!("a fault, {}", title("cumux", report.device.software));
+            vec![without_figure(report, &[&part], name, wanted, "the part with the fault did not run")]
+        }
     }
 }
 
@@ -133,7 +153,7 @@ fn model(report: &Report) -> Vec<Gate> {
                 let why = beside(report, "the profile was recorded at another clock, or the program depends on what the model leaves out (docs/planning.md)");
                 gate(name, format!("{error:.0} %"), &wanted, error <= most, &why)
             }
-            None => not_judged(name, &wanted, "nothing was both measured and predicted"),
+            None => without_figure(report, &["profiles", "predictions"], name, &wanted, "nothing was both measured and predicted"),
         }
     };
     rows.into_iter().map(judge).collect()
@@ -142,7 +162,7 @@ fn model(report: &Report) -> Vec<Gate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Basis, FaultRow, Row};
+    use crate::report::{Basis, CrowdRow, FaultRow, LabPart, Row};
 
     fn row(mode: &str, clients: u32, source: Source, throughput: f64, slowdown: f64) -> Row {
         let workload = "matmul".to_owned();
@@ -193,6 +213,49 @@ mod tests {
         assert!(gates[1].why.contains("4711"), "who else uses the card is said: {}", gates[1].why);
         report.gates = gates;
         assert!(!report.passes());
+    }
+
+    /// A lab in which everything goes wrong does not pass.
+    #[test]
+    fn a_gate_fails_with_the_part_that_would_have_given_its_figure() {
+        let failed = |name: &str| LabPart { name: name.into(), outcome: Outcome::Failed, why: "the card is busy".into(), seconds: 1.0 };
+        let mut report = Report::new();
+        for (part, gates) in [
+            ("streams", vec!["two streams"]),
+            ("time-slicing", vec!["processes"]),
+            ("a fault, cumux", vec!["fault"]),
+            ("profiles", vec!["two streams", "decision", "median", "worst"]),
+            ("predictions", vec!["two streams", "decision", "median", "worst"]),
+            ("decision", vec!["decision"]),
+        ] {
+            report.parts = vec![failed(part)];
+            let found = judge(&report, &[]);
+            let failing: Vec<&Gate> = found.iter().filter(|gate| gate.verdict == Verdict::Failed).collect();
+            assert_eq!(failing.len(), gates.len(), "{part}: {failing:?}");
+            assert!(gates.iter().all(|name| failing.iter().any(|gate| gate.name.contains(name) && gate.why.contains("the card is busy"))), "{failing:?}");
+        }
+        report.parts = vec![LabPart { outcome: Outcome::Skipped, ..failed("decision") }];
+        let decision = judge(&report, &[]).into_iter().find(|gate| gate.name.contains("decision")).unwrap();
+        assert!(decision.verdict == Verdict::NotJudged && decision.why == "the card is busy", "{decision:?}");
+    }
+
+    #[test]
+    fn each_of_two_processes_is_held_against_the_gate() {
+        let mut report = Report::new();
+        report.sharing = vec![row("time_sliced", 2, Source::Measured, 10.0, 2.0)];
+        let crowd = |least, most| CrowdRow {
+            mode: "time_sliced".into(),
+            workload: "matmul".into(),
+            clients: 2,
+            source: Source::Measured,
+            memory_mib: None,
+            least_slowdown: Some(least),
+            most_slowdown: Some(most),
+        };
+        for (least, most, wanted) in [(1.9, 2.1, Verdict::Passed), (1.1, 3.0, Verdict::Failed), (1.4, 3.6, Verdict::Failed)] {
+            report.crowds = vec![crowd(least, most)];
+            assert_eq!(verdict(&judge(&report, &[]), "processes"), wanted, "{least} {most}");
+        }
     }
 
     #[test]

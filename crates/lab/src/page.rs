@@ -1,6 +1,6 @@
 //! The report as one HTML file: nothing is loaded, light and dark, for screens, phones and paper.
 
-use crate::report::{Basis, Outcome, Report, Row, Source, Verdict, title};
+use crate::report::{Basis, NO_MIG, Outcome, Report, Row, Source, Verdict, title};
 use crate::svg::{Scale, Series, escape, lines, number, scatter, timeline};
 use std::fmt::Write as _;
 
@@ -31,6 +31,7 @@ circle{fill:var(--panel)}.dot{fill-opacity:.5;stroke-width:2}
 .key{white-space:nowrap;margin-right:12px}.key:before{content:'';display:inline-block;width:18px;border-top:3px solid;margin-right:5px;vertical-align:middle}
 .key.dashed:before{border-top-style:dashed}
 .k0:before{color:var(--c0)}.k1:before{color:var(--c1)}.k2:before{color:var(--c2)}.k3:before{color:var(--c3)}.k4:before{color:var(--c4)}.k5:before{color:var(--c5)}
+@media(max-width:600px){svg text{font-size:18px}}
 @media print{body{max-width:none;padding:0}h2{break-after:avoid}figure,tr{break-inside:avoid}.wide{overflow:visible}details{display:none}}
 ";
 
@@ -53,6 +54,7 @@ pub fn html(report: &Report) -> String {
     timelines(&mut out, report);
     faults(&mut out, report);
     streams(&mut out, report);
+    mig(&mut out, report);
     model(&mut out, report);
     parts(&mut out, report);
     // `<` would end the element in the middle of the document.
@@ -176,14 +178,30 @@ fn sharing(out: &mut String, report: &Report) {
                 }
                 .to_owned(),
                 number(row.throughput),
-                format!("{:.2}", row.slowdown),
+                slowdown(report, row),
                 number(row.p50_us),
                 number(row.p99_us),
                 row.start_ms.map_or("-".to_owned(), |ms| format!("{ms:.0}")),
+                memory(report, row).map_or("-".to_owned(), number),
             ]
         });
-        table(out, &["way", "programs", "", "requests/s", "slower than alone", "p50 us", "p99 us", "start ms"], &[1, 3, 4, 5, 6, 7], rows.collect());
+        let header = ["way", "programs", "", "requests/s", "slower than alone", "p50 us", "p99 us", "start ms", "MiB each"];
+        table(out, &header, &[1, 3, 4, 5, 6, 7, 8], rows.collect());
     }
+}
+
+/// How many times slower the programs are than one alone: all of them, and the least and the most.
+fn slowdown(report: &Report, row: &Row) -> String {
+    let range = report.crowd(&row.mode, &row.workload, row.clients, row.source).and_then(|crowd| crowd.least_slowdown.zip(crowd.most_slowdown));
+    match range {
+        Some((least, most)) if row.clients > 1 => format!("{:.2} ({least:.2} to {most:.2})", row.slowdown),
+        _ => format!("{:.2}", row.slowdown),
+    }
+}
+
+/// Memory of the card for each program, where it is known.
+pub(crate) fn memory(report: &Report, row: &Row) -> Option<f64> {
+    report.crowd(&row.mode, &row.workload, row.clients, row.source)?.memory_mib
 }
 
 /// How long requests take, with as many programs as every mode has.
@@ -249,6 +267,13 @@ fn streams(out: &mut String, report: &Report) {
             overlap.overlapped_ms,
             100.0 * overlap.recovered
         );
+        if !overlap.sizes.is_empty() {
+            let rows = overlap.sizes.iter().map(|size| {
+                let ms = [size.kernels_ms, size.serial_ms, size.overlapped_ms].map(|ms| format!("{ms:.2}"));
+                ms.into_iter().chain([format!("{:.0} %", 100.0 * size.recovered)]).collect()
+            });
+            table(out, &["kernels alone ms", "with copies, one stream ms", "three streams ms", "recovered"], &[0, 1, 2, 3], rows.collect());
+        }
     }
     if let Some(slices) = &report.slices {
         let _ = write!(
@@ -259,6 +284,27 @@ fn streams(out: &mut String, report: &Report) {
             number(slices.switch_us),
             slices.turns
         );
+    }
+}
+
+/// What the card offers by MIG, and which instances there are.
+fn mig(out: &mut String, report: &Report) {
+    let Some(mig) = &report.mig else { return };
+    let _ = match mig.mode.as_str() {
+        NO_MIG => write!(out, "<h2>MIG</h2><p>The card has no MIG.</p>"),
+        _ if report.device.software => write!(out, "<h2>MIG</h2><p>What the card offers that this is a model of ({}).</p>", escape(&mig.source)),
+        mode => write!(out, "<h2>MIG</h2><p>MIG is {}. What the card offers ({}):</p>", escape(mode), escape(&mig.source)),
+    };
+    if !mig.profiles.is_empty() {
+        let rows =
+            mig.profiles.iter().map(|it| vec![escape(&it.name), it.most.to_string(), it.multiprocessors.to_string(), it.memory_mib.to_string()]).collect();
+        table(out, &["profile", "at most", "multiprocessors", "MiB"], &[1, 2, 3], rows);
+    }
+    for instance in &mig.instances {
+        let _ = write!(out, "<p>There is an instance {}: {}</p>", escape(&instance.profile), escape(&instance.uuid));
+    }
+    for difference in &mig.differences {
+        let _ = write!(out, "<p class=\"failed\">{}</p>", escape(difference));
     }
 }
 

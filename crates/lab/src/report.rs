@@ -7,6 +7,9 @@ pub const FORMAT: &str = "cumux-lab";
 /// The version of the document.
 pub const VERSION: u32 = 1;
 
+/// [`Mig::mode`] of a card without MIG.
+pub const NO_MIG: &str = "none";
+
 /// Everything.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
@@ -28,6 +31,10 @@ pub struct Report {
     pub overlap: Option<Overlap>,
     /// How contexts take turns.
     pub slices: Option<Slices>,
+    /// What is known of a crowd besides its requests.
+    pub crowds: Vec<CrowdRow>,
+    /// What the card offers by MIG.
+    pub mig: Option<Mig>,
     /// What a launch costs this machine's processors.
     pub launches: Option<Launches>,
     /// What a fault takes down.
@@ -136,7 +143,7 @@ pub enum Basis {
 /// So many copies of a program by one way.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The way: `time_sliced`, `mps`, `cumux`, `cumux_own`, `streams`, `mig`.
+    /// The way: `time_sliced`, `mps`, `mps_parts`, `cumux`, `cumux_parts`, `streams`, `mig`.
     pub mode: String,
     /// The workload.
     pub workload: String,
@@ -175,7 +182,7 @@ pub struct StreamsRow {
     pub speedup: f64,
 }
 
-/// Copies in, kernels, copies out.
+/// Copies in, kernels, copies out: with the smallest kernels, and with each size.
 #[derive(Debug, Clone, Serialize)]
 pub struct Overlap {
     /// One after the other.
@@ -184,6 +191,77 @@ pub struct Overlap {
     pub overlapped_ms: f64,
     /// Part of the time that is gained.
     pub recovered: f64,
+    /// The same for each size of the kernels.
+    pub sizes: Vec<OverlapSize>,
+}
+
+/// Copies in, kernels of one size, copies out.
+#[derive(Debug, Clone, Serialize)]
+pub struct OverlapSize {
+    /// All kernels without the copies.
+    pub kernels_ms: f64,
+    /// One after the other.
+    pub serial_ms: f64,
+    /// In three streams.
+    pub overlapped_ms: f64,
+    /// Part of the time that is gained.
+    pub recovered: f64,
+}
+
+/// What is known of so many copies of a program by one way, besides their requests ([`Row`]).
+#[derive(Debug, Clone, Serialize)]
+pub struct CrowdRow {
+    /// The way.
+    pub mode: String,
+    /// The workload.
+    pub workload: String,
+    /// Copies.
+    pub clients: u32,
+    /// Measured, or taken from the planner's tables.
+    pub source: Source,
+    /// Memory of the card for each of them in MiB: what they and the way take, divided.
+    pub memory_mib: Option<f64>,
+    /// How many times slower than one alone the one is that is slowed down the least.
+    pub least_slowdown: Option<f64>,
+    /// The same for the one that is slowed down the most.
+    pub most_slowdown: Option<f64>,
+}
+
+/// MIG on this card.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Mig {
+    /// `on`, `off`, [`NO_MIG`], or `unknown` where the driver does not say it.
+    pub mode: String,
+    /// Who says so: the driver, or the planner's table.
+    pub source: String,
+    /// What can be made.
+    pub profiles: Vec<MigProfile>,
+    /// What is there.
+    pub instances: Vec<MigInstance>,
+    /// Where the driver and the planner's table differ, a sentence each.
+    pub differences: Vec<String>,
+}
+
+/// A size of instances that a card offers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MigProfile {
+    /// Its name, `1g.10gb`.
+    pub name: String,
+    /// Most instances of it.
+    pub most: u32,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Memory.
+    pub memory_mib: u64,
+}
+
+/// An instance that is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MigInstance {
+    /// Its profile.
+    pub profile: String,
+    /// As the driver and `CUDA_VISIBLE_DEVICES` name it.
+    pub uuid: String,
 }
 
 /// How contexts take turns, by the card's own clock.
@@ -323,6 +401,18 @@ impl Report {
         self.sharing.iter().find(|row| row.mode == mode && row.workload == workload && row.clients == clients && row.source == source)
     }
 
+    /// What is known besides of so many copies.
+    #[must_use]
+    pub fn crowd(&self, mode: &str, workload: &str, clients: u32, source: Source) -> Option<&CrowdRow> {
+        self.crowds.iter().find(|row| row.mode == mode && row.workload == workload && row.clients == clients && row.source == source)
+    }
+
+    /// The part of this name.
+    #[must_use]
+    pub fn part(&self, name: &str) -> Option<&LabPart> {
+        self.parts.iter().find(|part| part.name == name)
+    }
+
     /// Fills in how much slower each program is than one alone, where that is known.
     pub fn find_slowdowns(&mut self) {
         let alone: Vec<(String, String, Source, f64)> =
@@ -408,6 +498,8 @@ pub fn title(mode: &str, software: bool) -> String {
     let title = match mode {
         "time_sliced" => "time-slicing",
         "mps" => "NVIDIA MPS",
+        "mps_parts" => "NVIDIA MPS, a part each",
+        "cumux_parts" => "cumux, a part each",
         "cumux" => "cumux",
         "cumux_own" => "cumux, own executors",
         "streams" => "streams of one process",

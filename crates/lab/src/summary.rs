@@ -1,7 +1,8 @@
 //! The report in a terminal: the same order as the page, without the plots.
 
-use crate::page::machine;
+use crate::page::{machine, memory};
 use crate::report::{Basis, Outcome, Report, Source, Verdict, title};
+use crate::svg::number;
 use std::fmt::Write as _;
 
 /// The summary.
@@ -36,9 +37,11 @@ pub fn text(report: &Report) -> String {
                 Basis::Rate => ("a second, as it says,", "us the slowest program"),
                 Basis::Programs => ("programs/s", "us the slowest program"),
             };
+            let start = row.start_ms.map_or(String::new(), |ms| format!(", {ms:.0} ms to start"));
+            let memory = memory(report, row).map_or(String::new(), |mib| format!(", {} MiB each", number(mib)));
             let _ = writeln!(
                 out,
-                "  {:<18} {:<10} {:>3} programs {:>11.digits$} {rate} {:>7.2} times slower {:>10.0} {time}",
+                "  {:<23} {:<10} {:>3} programs {:>11.digits$} {rate} {:>7.2} times slower {:>10.0} {time}{start}{memory}",
                 title(&row.mode, report.device.software),
                 row.workload,
                 row.clients,

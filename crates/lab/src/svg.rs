@@ -42,6 +42,11 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
+/// A number at an axis: a whole one has no digits behind the point.
+fn tick_label(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e4 { format!("{value:.0}") } else { number(value) }
+}
+
 /// How an axis is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
@@ -134,12 +139,11 @@ fn frame([label, x_name, y_name]: [&str; 3], x: &Axis, y: &Axis, x_ticks: &[f64]
             WIDTH - RIGHT,
             LEFT - 6.0,
             at + 4.0,
-            number(tick)
+            tick_label(tick)
         );
     }
     for tick in x_ticks {
-        let _ =
-            write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" class=\"mid\">{}</text>", x.place(*tick), HEIGHT - BOTTOM + 16.0, number(*tick).trim_end_matches(".00"));
+        let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" class=\"mid\">{}</text>", x.place(*tick), HEIGHT - BOTTOM + 16.0, tick_label(*tick));
     }
     let _ = write!(
         out,
@@ -236,7 +240,7 @@ pub(crate) fn timeline(label: &str, rows: &[Vec<(f64, f64)>]) -> String {
     }
     for step in 0..=4 {
         let at = end * f64::from(step) / 4.0;
-        let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.0}\" class=\"mid\">{} ms</text>", place(at), height - 8.0, number(at / 1e3));
+        let _ = write!(out, "<text x=\"{:.1}\" y=\"{:.0}\" class=\"mid\">{} ms</text>", place(at), height - 8.0, tick_label(at / 1e3));
     }
     out.push_str("</svg></figure>");
     out
@@ -258,6 +262,11 @@ mod tests {
             }
         }
         assert!(timeline("t", &[vec![(0.0, 10.0)], vec![]]).contains("<rect"));
+    }
+
+    #[test]
+    fn whole_numbers_have_no_digits_behind_the_point() {
+        assert_eq!([0.0, 16.0, 500.0, 13.5, 20_000.0, 0.5].map(tick_label), ["0", "16", "500", "13.5", "20 k", "0.50"]);
     }
 
     #[test]

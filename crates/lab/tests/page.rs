@@ -1,8 +1,14 @@
 //! The page of a report: well-formed, self-contained, and safe whatever others have named.
 
-use cumux_lab::report::{Basis, Decision, Device, FaultRow, Gate, LabPart, Made, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline, Verdict};
+use cumux_lab::report::{
+    Basis, CrowdRow, Decision, Device, FaultRow, Gate, LabPart, Launches, Made, Mig, MigInstance, MigProfile, Outcome, Overlap, OverlapSize, Report, Row,
+    Slices, Source, StreamsRow, Timeline, Verdict,
+};
 use cumux_lab::{page, summary};
 use proptest::prelude::*;
+
+#[path = "page/browser.rs"]
+mod browser;
 
 /// Elements that have no end.
 const VOID: [&str; 2] = ["meta", "br"];
@@ -55,7 +61,29 @@ fn report(name: &str, value: f64) -> Report {
         parts: vec![LabPart { name: text(), outcome: Outcome::Skipped, why: text(), seconds: 1.0 }],
         sharing: vec![row("cumux", Source::Measured, 1), row("cumux", Source::Predicted, 1), row("time_sliced", Source::Measured, 4)],
         streams: vec![StreamsRow { kernel: "matmul", blocks: 1, one_ms: value, two_ms: 1.0, speedup: value }],
-        overlap: Some(Overlap { serial_ms: 2.0, overlapped_ms: 1.0, recovered: 0.5 }),
+        overlap: Some(Overlap {
+            serial_ms: 2.0,
+            overlapped_ms: 1.0,
+            recovered: 0.5,
+            sizes: vec![OverlapSize { kernels_ms: value, serial_ms: 2.0, overlapped_ms: 1.0, recovered: 0.5 }],
+        }),
+        crowds: vec![CrowdRow {
+            mode: "cumux".into(),
+            workload: text(),
+            clients: 1,
+            source: Source::Measured,
+            memory_mib: Some(value),
+            least_slowdown: Some(1.0),
+            most_slowdown: Some(value),
+        }],
+        mig: Some(Mig {
+            mode: "on".into(),
+            source: text(),
+            profiles: vec![MigProfile { name: text(), most: 7, multiprocessors: 16, memory_mib: 9984 }],
+            instances: vec![MigInstance { profile: text(), uuid: text() }],
+            differences: vec![text()],
+        }),
+        launches: Some(Launches { launch_ns: value, factor: 1.0 }),
         slices: Some(Slices { slice_us: value, away_us: 1.0, switch_us: 1.0, turns: 3 }),
         faults: vec![FaultRow { mode: "cumux".into(), others: 3, survivors: 2, told: text() }],
         timelines: vec![Timeline { mode: "cumux".into(), workload: text(), spans_us: vec![vec![(0.0, value)], vec![]] }],
@@ -78,6 +106,7 @@ fn report(name: &str, value: f64) -> Report {
 fn the_page_is_whole_and_loads_nothing() {
     let page = page::html(&report("matmul", 1234.5));
     let elements = elements(&page);
+    assert!(page.contains("<h2>MIG</h2>") && page.contains("MiB each"), "MIG and memory are missing");
     for wanted in ["svg", "polyline", "rect", "circle", "table", "details", "script"] {
         assert!(elements.iter().any(|element| element == wanted), "no <{wanted}>");
     }
@@ -94,12 +123,25 @@ fn the_page_is_whole_and_loads_nothing() {
     assert_eq!((data["format"].as_str(), data["version"].as_u64()), (Some("cumux-lab"), Some(1)));
 }
 
+/// The names of all fields of a value.
+fn inner_fields(value: &serde_json::Value) -> Vec<String> {
+    match value {
+        serde_json::Value::Object(fields) => fields.iter().flat_map(|(name, value)| std::iter::once(name.clone()).chain(inner_fields(value))).collect(),
+        serde_json::Value::Array(items) => items.iter().flat_map(inner_fields).collect(),
+        _ => Vec::new(),
+    }
+}
+
 #[test]
 fn the_schema_in_the_documentation_is_the_document() {
     let document = include_str!("../../../docs/lab.md");
     let written = serde_json::to_value(report("x", 1.0)).unwrap();
-    for field in written.as_object().unwrap().keys() {
-        assert!(document.contains(&format!("| `{field}`")), "docs/lab.md does not explain {field}");
+    for (field, value) in written.as_object().unwrap() {
+        let line = document.lines().find(|line| line.starts_with(&format!("| `{field}`"))).unwrap_or_else(|| panic!("docs/lab.md does not explain {field}"));
+        // The planner's answer has its own page, and a figure of two words has no field.
+        for inner in inner_fields(value).iter().filter(|_| field != "decision") {
+            assert!(line.contains(&format!("`{inner}`")), "docs/lab.md does not explain {inner} of {field}");
+        }
     }
 }
 

@@ -5,13 +5,15 @@
 //! and twice at a time, and is timed, or gives a rate.
 
 use super::crowd::{Crowd, End, Finding};
-use super::ways::Way;
+use super::ways::{MemoryMeter, Way};
 use crate::demo::interrupt::Interrupt;
 use anyhow::{Context as _, bail};
 use cumux_lab::predict;
 use cumux_lab::report::{Basis, Row, Source};
 use cumux_planner::simulate::quantile;
 use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,6 +41,7 @@ pub enum Shown {
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
     pub way: &'a Way,
+    pub memory: &'a MemoryMeter,
     pub libraries: &'a Path,
     pub software: bool,
     pub interrupt: &'a Interrupt,
@@ -53,6 +56,17 @@ pub struct Own {
 }
 
 impl Own {
+    /// Refuses a program that is not there, before anything has run.
+    pub fn check(command: &[OsString]) -> anyhow::Result<()> {
+        let Some(name) = command.first().map(Path::new) else { return Ok(()) };
+        let is_program = |path: &Path| fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+        let found = match name.components().count() {
+            1 => std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| is_program(&folder.join(name)))),
+            _ => is_program(name),
+        };
+        if found { Ok(()) } else { bail!("there is no program {}: name one that can be started behind --", name.display()) }
+    }
+
     pub fn new(command: &[OsString]) -> Self {
         Self { command: command.to_vec(), took: None }
     }
@@ -63,15 +77,15 @@ impl Own {
     }
 
     /// Runs it with each of these numbers of copies, or with one and two, and hands on what each
-    /// crowd has shown. Returns what is to be said of it besides.
-    pub fn share(&mut self, setting: Setting<'_>, crowds: &[u32], mut add: impl FnMut(&Shown)) -> anyhow::Result<String> {
+    /// crowd has shown, with the memory that was in use. Returns what is to be said of it besides.
+    pub fn share(&mut self, setting: Setting<'_>, crowds: &[u32], mut add: impl FnMut(&Shown, Option<f64>)) -> anyhow::Result<String> {
         let mut remark = String::new();
         let mut tells = true;
         for clients in crowds {
             if !tells && *clients > MOST_SILENT {
                 break;
             }
-            let (shown, start) = self.run(setting, *clients).with_context(|| format!("your program, {clients} at once"))?;
+            let (shown, start, memory) = self.run(setting, *clients).with_context(|| format!("your program, {clients} at once"))?;
             if let Shown::Programs(_, unready) = &shown {
                 if tells && *clients > 1 {
                     bail!("your program, {clients} at once: it gave no result, which it did alone");
@@ -81,7 +95,7 @@ impl Own {
                     ". Your program gave a result without having said ready: it was measured as one that gives none".clone_into(&mut remark);
                 }
             }
-            add(&shown);
+            add(&shown, memory);
             if tells && start > LONGEST_START {
                 remark =
                     format!(". {clients} copies of your program needed {:.0} seconds to get ready: larger crowds of it were left out", start.as_secs_f64());
@@ -91,18 +105,20 @@ impl Own {
         Ok(remark)
     }
 
-    /// So many copies at once, and how long they needed to get ready.
-    fn run(&mut self, setting: Setting<'_>, clients: u32) -> anyhow::Result<(Shown, Duration)> {
-        let Setting { way, libraries, software, interrupt } = setting;
-        let commands = (0..clients).map(|_| way.command(&self.command, clients, libraries, software)).collect::<Result<_, _>>()?;
+    /// So many copies at once, how long they needed to get ready, and the memory in use then.
+    fn run(&mut self, setting: Setting<'_>, clients: u32) -> anyhow::Result<(Shown, Duration, Option<f64>)> {
+        let Setting { way, memory, libraries, software, interrupt } = setting;
+        let commands = (0..clients).map(|number| way.command(&self.command, (number, clients), libraries, software)).collect::<Result<_, _>>()?;
         let mut crowd = Crowd::start(commands, interrupt, self.limit())?;
         let ready = crowd.wait_until_ready_or_ended()?;
         let start = crowd.elapsed();
+        // Those that have not said ready may have ended.
+        let memory = (ready == clients as usize).then(|| memory.in_use(way, clients)).flatten();
         crowd.go();
         let ends = crowd.finish()?;
         let took = ends.iter().map(|end| end.took).max().unwrap_or_default();
         self.took = self.took.max(Some(took));
-        Ok((shown(ends, ready)?, start))
+        Ok((shown(ends, ready)?, start, memory))
     }
 }
 

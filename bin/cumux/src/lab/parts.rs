@@ -3,13 +3,15 @@
 use super::card;
 use super::crowd::{Crowd, End, Finding};
 use super::own::{self, Own, Setting, Shown};
-use super::ways::{self, Way};
+use super::ways::{self, MemoryMeter, Way};
 use crate::demo::interrupt::Interrupt;
 use crate::device::DeviceName;
 use crate::record::{self, Audience};
 use anyhow::{Context as _, bail};
 use cumux_lab::predict::{self, Question, Trial};
-use cumux_lab::report::{Basis, Decision, FaultRow, Launches, Outcome, Overlap, Report, Row, Slices, Source, StreamsRow, Timeline};
+use cumux_lab::report::{
+    Basis, CrowdRow, Decision, FaultRow, Launches, Mig, MigInstance, Outcome, Overlap, OverlapSize, Report, Row, Slices, Source, StreamsRow, Timeline,
+};
 use cumux_planner::card as cards;
 use cumux_planner::mode::{Isolation, LAUNCH_NS, Mode};
 use cumux_planner::plan::{Program, Wishes, make_with};
@@ -71,6 +73,7 @@ impl<'a> Lab<'a> {
     pub fn new(devices: &[DeviceName], program: PathBuf, libraries: PathBuf, own: &[OsString], quick: bool, interrupt: &'a Interrupt) -> Self {
         let mut report = Report::new();
         report.device = card::describe(devices);
+        report.mig = Some(card::mig(&report.device));
         let software = ways::is_software(devices);
         Self {
             report,
@@ -92,13 +95,35 @@ impl<'a> Lab<'a> {
         }
     }
 
+    /// What runs by one way. A part of the multiprocessors for each program matters where one
+    /// program fills them all.
+    fn workloads_of(&self, mode: &str) -> &'static [&'static str] {
+        if mode.ends_with("_parts") { &self.workloads()[..1] } else { self.workloads() }
+    }
+
     /// How many programs share the card.
     fn crowds(&self) -> &'static [u32] {
         match (self.software, self.quick) {
             (true, true) => &[1, 2],
-            (false, true) | (true, false) => &[1, 2, 4],
-            (false, false) => &CROWDS,
+            (false, true) => &[1, 2, 4],
+            (_, false) => &CROWDS,
         }
+    }
+
+    /// The same by one way, which may have no place for more: then as many as there are places.
+    fn crowds_of(&self, way: &Way) -> Vec<u32> {
+        let fits = |clients: &u32| way.most().is_none_or(|most| *clients < most);
+        let places = way.most().filter(|most| self.crowds().last().is_some_and(|last| most <= last));
+        self.crowds().iter().copied().filter(fits).chain(places).collect()
+    }
+
+    /// The MIG instances that the card has.
+    fn instances(&self) -> &[MigInstance] {
+        self.report.mig.as_ref().map_or(&[], |mig| &mig.instances)
+    }
+
+    fn open(&self, mode: &str) -> anyhow::Result<Way> {
+        Way::open(mode, &self.devices, self.instances())
     }
 
     /// How long a workload is measured.
@@ -133,16 +158,17 @@ impl<'a> Lab<'a> {
         let own_seconds = if self.software { each } else { OWN_SECONDS };
         add("streams".into(), 2.0, Box::new(|lab| lab.streams()));
         add("launches".into(), if self.software { 0.0 } else { 1.0 }, Box::new(|lab| lab.launches()));
-        for (mode, offered) in ways::offered(&self.devices) {
+        for (mode, offered) in ways::offered(&self.devices, self.report.mig.as_ref().unwrap_or(&Mig::default())) {
             let title = cumux_lab::report::title(mode, self.software);
             match offered {
                 Err(why) => add(title, 0.0, Box::new(move |_| Ok((Outcome::Skipped, why.clone())))),
                 Ok(()) => {
-                    let rounds = self.workloads().len() * self.crowds().len();
-                    let own = if self.own.is_none() { 0.0 } else { own_seconds * self.crowds().len() as f64 };
+                    let rounds = self.workloads_of(mode).len() * self.crowds().len();
+                    let own = if self.own.is_none() || mode.ends_with("_parts") { 0.0 } else { own_seconds * self.crowds().len() as f64 };
                     add(title, each * rounds as f64 + own, Box::new(move |lab| lab.share(mode)));
-                    // Instances are apart by construction; nothing of them can be told by a model.
-                    if mode != "mig" {
+                    // A model of instances can tell nothing of a fault; parts change nothing.
+                    let tells_nothing = mode.ends_with("_parts") || (mode == "mig" && self.instances().len() < 2);
+                    if !tells_nothing {
                         let title = format!("a fault, {}", cumux_lab::report::title(mode, self.software));
                         add(title, 2.0, Box::new(move |lab| lab.fault(mode)));
                     }
@@ -167,8 +193,8 @@ impl<'a> Lab<'a> {
     /// Runs one program in the way that is the card's own: natively, or through cumux on a software
     /// GPU.
     fn alone(&self, arguments: &[&str]) -> anyhow::Result<End> {
-        let way = Way::open(if self.software { "cumux" } else { "time_sliced" }, &self.devices)?;
-        let command = way.command(&self.work(arguments), 1, &self.libraries, self.software)?;
+        let way = self.open(if self.software { "cumux" } else { "time_sliced" })?;
+        let command = way.command(&self.work(arguments), (0, 1), &self.libraries, self.software)?;
         let end = Crowd::start(vec![command], self.interrupt, SLACK)?.finish()?.pop().context("no program ran")?;
         if !end.status.success() {
             bail!("{}", end.last_line());
@@ -181,7 +207,7 @@ impl<'a> Lab<'a> {
         struct Found {
             streams: Vec<Pair>,
             matmul: Pair,
-            overlap: Copies,
+            overlap: Vec<Copies>,
         }
         #[derive(Deserialize)]
         struct Pair {
@@ -191,6 +217,7 @@ impl<'a> Lab<'a> {
         }
         #[derive(Deserialize)]
         struct Copies {
+            kernels_ms: f64,
             serial_ms: f64,
             overlapped_ms: f64,
         }
@@ -199,11 +226,19 @@ impl<'a> Lab<'a> {
         let row =
             |kernel: &'static str, Pair { blocks, one_ms, two_ms }: Pair| StreamsRow { kernel, blocks, one_ms, two_ms, speedup: one_ms / two_ms.max(1e-9) };
         self.report.streams = std::iter::once(row("matmul", found.matmul)).chain(found.streams.into_iter().map(|pair| row("spin", pair))).collect();
-        let Copies { serial_ms, overlapped_ms } = found.overlap;
-        self.report.overlap = Some(Overlap { serial_ms, overlapped_ms, recovered: 1.0 - overlapped_ms / serial_ms.max(1e-9) });
+        let of = |Copies { kernels_ms, serial_ms, overlapped_ms }| OverlapSize {
+            kernels_ms,
+            serial_ms,
+            overlapped_ms,
+            recovered: 1.0 - overlapped_ms / f64::max(serial_ms, 1e-9),
+        };
+        let sizes: Vec<OverlapSize> = found.overlap.into_iter().map(of).collect();
+        let OverlapSize { serial_ms, overlapped_ms, recovered, .. } = sizes.first().context("no copies beside kernels")?.clone();
+        self.report.overlap = Some(Overlap { serial_ms, overlapped_ms, recovered, sizes });
         Ok((
             Outcome::Ran,
-            "a small matrix product first, then kernels of several sizes, in two streams against one; copies in three streams against one".into(),
+            "a small matrix product and kernels of several sizes in two streams against one; copies beside kernels of several sizes in three against one"
+                .into(),
         ))
     }
 
@@ -228,10 +263,11 @@ impl<'a> Lab<'a> {
     /// Every workload with every number of programs by one way. What goes wrong with one workload
     /// costs the larger crowds of it; the others go on, and the part has failed in the end.
     fn share(&mut self, mode: &'static str) -> anyhow::Result<Done> {
-        let way = Way::open(mode, &self.devices)?;
+        let memory = MemoryMeter::begin(&self.devices);
+        let way = self.open(mode)?;
         let mut failures = Vec::new();
-        for workload in self.workloads() {
-            if let Err(why) = self.share_workload(mode, &way, workload) {
+        for workload in self.workloads_of(mode) {
+            if let Err(why) = self.share_workload(mode, &way, &memory, workload) {
                 self.interrupt.check()?;
                 failures.push(format!("{why:#}"));
                 if failures.len() == MOST_FAILURES {
@@ -240,8 +276,8 @@ impl<'a> Lab<'a> {
             }
         }
         let mut remark = String::new();
-        if failures.len() < MOST_FAILURES {
-            match self.share_own(mode, &way) {
+        if failures.len() < MOST_FAILURES && !mode.ends_with("_parts") {
+            match self.share_own(mode, &way, &memory) {
                 Ok(said) => remark = said,
                 Err(why) => {
                     self.interrupt.check()?;
@@ -256,6 +292,9 @@ impl<'a> Lab<'a> {
             ("cumux", true) => "one executor for all programs, as on a card",
             ("time_sliced", false) => "without a daemon: the driver gives each process its turn",
             ("mps", false) => "NVIDIA's MPS in directories of its own, ended afterwards",
+            ("mps_parts", false) => "NVIDIA's MPS; each of N programs may use 100/N percent of the multiprocessors",
+            ("cumux_parts", false) => "a private daemon of cumux; each of N programs may use 100/N percent of the multiprocessors",
+            ("mig", false) => "a MIG instance for each program, of those that the card has",
             _ => "a private daemon of cumux",
         };
         if !failures.is_empty() {
@@ -266,13 +305,14 @@ impl<'a> Lab<'a> {
 
     /// The user's program, if there is one, with every number of copies. Rows of the crowds before
     /// one that fails are in the report. Returns what is to be said of it besides.
-    fn share_own(&mut self, mode: &'static str, way: &Way) -> anyhow::Result<String> {
+    fn share_own(&mut self, mode: &'static str, way: &Way, memory: &MemoryMeter) -> anyhow::Result<String> {
         let Some(mut own) = self.own.take() else { return Ok(String::new()) };
         let libraries = self.libraries.clone();
-        let setting = Setting { way, libraries: &libraries, software: self.software, interrupt: self.interrupt };
-        let remark = own.share(setting, self.crowds(), |shown| match shown {
+        let setting = Setting { way, memory, libraries: &libraries, software: self.software, interrupt: self.interrupt };
+        let crowds = self.crowds_of(way);
+        let remark = own.share(setting, &crowds, |shown, memory| match shown {
             Shown::Requests(findings) => {
-                self.report.sharing.push(measured(mode, own::NAME, findings));
+                self.add_measured(mode, own::NAME, findings, memory);
                 self.add_timeline(mode, own::NAME, findings);
             }
             Shown::Programs(ends, _) => self.report.sharing.push(own::timed(mode, ends)),
@@ -282,11 +322,11 @@ impl<'a> Lab<'a> {
     }
 
     /// One workload with every number of programs.
-    fn share_workload(&mut self, mode: &'static str, way: &Way, workload: &str) -> anyhow::Result<()> {
+    fn share_workload(&mut self, mode: &'static str, way: &Way, memory: &MemoryMeter, workload: &str) -> anyhow::Result<()> {
         let seconds = self.seconds().to_string();
-        for clients in self.crowds() {
-            let findings = self.crowd_of(way, workload, &seconds, *clients).with_context(|| format!("{workload} with {clients} programs"))?;
-            self.report.sharing.push(measured(mode, workload, &findings));
+        for clients in self.crowds_of(way) {
+            let (findings, memory) = self.crowd_of(way, memory, workload, &seconds, clients).with_context(|| format!("{workload} with {clients} programs"))?;
+            self.add_measured(mode, workload, &findings, memory);
             if workload == self.workloads()[0] {
                 self.add_timeline(mode, workload, &findings);
             }
@@ -294,17 +334,59 @@ impl<'a> Lab<'a> {
         Ok(())
     }
 
-    fn crowd_of(&self, way: &Way, workload: &str, seconds: &str, clients: u32) -> anyhow::Result<Vec<Finding>> {
+    /// So many copies of a workload: what they have found, and the memory that was in use. On a
+    /// card that is asked of the first workload only: the driver takes its time for the answer.
+    fn crowd_of(&self, way: &Way, memory: &MemoryMeter, workload: &str, seconds: &str, clients: u32) -> anyhow::Result<(Vec<Finding>, Option<f64>)> {
         let arguments = self.work(&["load", workload, seconds, self.size(workload)]);
-        let commands = (0..clients).map(|_| way.command(&arguments, clients, &self.libraries, self.software)).collect::<Result<_, _>>()?;
+        let commands = (0..clients).map(|number| way.command(&arguments, (number, clients), &self.libraries, self.software)).collect::<Result<_, _>>()?;
         let mut crowd = Crowd::start(commands, self.interrupt, self.limit())?;
         crowd.wait_until_ready()?;
+        let memory = (self.software || workload == self.workloads()[0]).then(|| memory.in_use(way, clients)).flatten();
         crowd.go();
         let findings = crowd.finish()?.iter().map(End::finding).collect::<Result<Vec<Finding>, _>>()?;
         if findings.iter().any(|finding| !finding.right) {
             bail!("the results are wrong");
         }
-        Ok(findings)
+        Ok((findings, memory))
+    }
+
+    /// What a crowd has shown, and how each of it fares beside one alone.
+    fn add_measured(&mut self, mode: &str, workload: &str, findings: &[Finding], memory: Option<f64>) {
+        let row = measured(mode, workload, findings);
+        let alone = if findings.len() == 1 { Some(row.throughput) } else { self.report.row(mode, workload, 1, Source::Measured).map(|row| row.throughput) };
+        let slowdowns = || findings.iter().filter_map(|finding| Some(alone? * finding.seconds.max(1e-9) / finding.requests));
+        let clients = row.clients;
+        self.report.sharing.push(row);
+        self.report.crowds.push(CrowdRow {
+            mode: mode.to_owned(),
+            workload: workload.to_owned(),
+            clients,
+            source: Source::Measured,
+            memory_mib: memory.map(|mib| mib / f64::from(clients.max(1))),
+            least_slowdown: slowdowns().reduce(f64::min),
+            most_slowdown: slowdowns().reduce(f64::max),
+        });
+    }
+
+    /// Memory by the planner's tables, for what is predicted.
+    fn add_predicted_memory(&mut self) {
+        for (workload, profile) in &self.profiles {
+            let asked = profile.peak_memory() as f64 / (1 << 20) as f64;
+            for mode in [Mode::TimeSliced, Mode::Mps, Mode::Cumux, Mode::Streams] {
+                for row in self.report.sharing.iter().filter(|row| row.source == Source::Predicted && row.mode == mode.name() && row.workload == *workload) {
+                    let overhead = mode.overhead_mib(row.clients) as f64 / f64::from(row.clients.max(1));
+                    self.report.crowds.push(CrowdRow {
+                        mode: row.mode.clone(),
+                        workload: workload.clone(),
+                        clients: row.clients,
+                        source: Source::Predicted,
+                        memory_mib: Some(asked + overhead),
+                        least_slowdown: None,
+                        most_slowdown: None,
+                    });
+                }
+            }
+        }
     }
 
     /// Who ran when, for one number of programs.
@@ -317,14 +399,15 @@ impl<'a> Lab<'a> {
 
     /// One program faults beside others.
     fn fault(&mut self, mode: &'static str) -> anyhow::Result<Done> {
-        let way = Way::open(mode, &self.devices)?;
+        let way = self.open(mode)?;
         let seconds = (self.seconds() + 0.5).to_string();
-        let command = |arguments: &[&str]| way.command(&self.work(arguments), INNOCENTS + 1, &self.libraries, self.software);
-        let others = (0..INNOCENTS).map(|_| command(&["load", "spin", &seconds, self.size("spin")])).collect::<Result<_, _>>()?;
+        let innocents = way.most().map_or(INNOCENTS, |most| INNOCENTS.min(most.saturating_sub(1)));
+        let command = |arguments: &[&str], number| way.command(&self.work(arguments), (number, innocents + 1), &self.libraries, self.software);
+        let others = (0..innocents).map(|number| command(&["load", "spin", &seconds, self.size("spin")], number)).collect::<Result<_, _>>()?;
         let mut crowd = Crowd::start(others, self.interrupt, self.limit())?;
         crowd.wait_until_ready()?;
         crowd.go();
-        crowd.add(command(&["fault"])?)?;
+        crowd.add(command(&["fault"], innocents)?)?;
         let mut ends = crowd.finish()?;
         let faulty = ends.pop().context("no program ran")?;
         // MPS may tell the culprit what it tells the others.
@@ -335,8 +418,8 @@ impl<'a> Lab<'a> {
         let survives = |end: &&End| end.finding().is_ok_and(|finding| finding.right);
         let survivors = ends.iter().filter(survives).count() as u32;
         let told = ends.iter().find(|end| !survives(end)).map(End::last_line).unwrap_or_default();
-        self.report.faults.push(FaultRow { mode: mode.to_owned(), others: INNOCENTS, survivors, told });
-        Ok((Outcome::Ran, "one program makes an illegal access beside three others".into()))
+        self.report.faults.push(FaultRow { mode: mode.to_owned(), others: innocents, survivors, told });
+        Ok((Outcome::Ran, format!("one program makes an illegal access beside {innocents} others")))
     }
 
     fn slices(&mut self) -> anyhow::Result<Done> {
@@ -347,9 +430,9 @@ impl<'a> Lab<'a> {
         struct Found {
             gaps: Vec<(f64, f64)>,
         }
-        let way = Way::open("time_sliced", &self.devices)?;
-        let command = || way.command(&self.work(&["slices", "1"]), 2, &self.libraries, false);
-        let mut crowd = Crowd::start(vec![command()?, command()?], self.interrupt, SLACK)?;
+        let way = self.open("time_sliced")?;
+        let command = |number| way.command(&self.work(&["slices", "1"]), (number, 2), &self.libraries, false);
+        let mut crowd = Crowd::start(vec![command(0)?, command(1)?], self.interrupt, SLACK)?;
         crowd.wait_until_ready()?;
         crowd.go();
         let (mut slices, mut gaps) = (Vec::new(), Vec::new());
@@ -408,7 +491,9 @@ impl<'a> Lab<'a> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let host = self.report.launches.map_or(1.0, |launches| launches.factor);
         let trial = Trial { requests: REQUESTS, host, processors: u32::try_from(threads).unwrap_or(u32::MAX) };
-        let geometries = known.map_or_else(Vec::new, geometries);
+        // What was measured on instances is compared with a prediction of the same ones.
+        let there: Vec<&str> = self.instances().iter().map(|instance| instance.profile.as_str()).collect();
+        let geometries = if there.is_empty() { known.map_or_else(Vec::new, geometries) } else { vec![there.join(",")] };
         let mut questions = Vec::new();
         for (workload, profile) in &self.profiles {
             let machine = predict::machine(&profile.card, memory);
@@ -422,6 +507,7 @@ impl<'a> Lab<'a> {
         self.interrupt.check()?;
         self.report.sharing.extend(rows);
         self.report.find_slowdowns();
+        self.add_predicted_memory();
         self.report.compare();
         Ok((Outcome::Predicted, "the planner's simulation of the recorded profiles on this card; docs/planning.md says what it rests on".into()))
     }
@@ -431,8 +517,10 @@ impl<'a> Lab<'a> {
             return Ok((Outcome::Skipped, format!("the planner does not know this card; it knows {}", cards::names())));
         };
         // The user's program, if there is one, else the matrix product.
-        let Some((workload, profile)) = self.profiles.iter().find(|(name, _)| name == own::NAME).or(self.profiles.first()) else {
-            return Ok((Outcome::Skipped, "no workload was recorded".into()));
+        let found = if self.own.is_some() { self.profiles.iter().find(|(name, _)| name == own::NAME) } else { self.profiles.first() };
+        let Some((workload, profile)) = found else {
+            let what = if self.own.is_some() { "your program was not recorded, so there is nothing to decide for it" } else { "no workload was recorded" };
+            return Ok((Outcome::Skipped, what.into()));
         };
         let name = if workload == own::NAME { "your program" } else { workload };
         let off = self.report.worst_throughput_error(workload);

@@ -10,20 +10,27 @@ use crate::visible;
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
 use cumux_control::settings::VISIBLE_VARIABLE;
+use cumux_lab::report::{Mig, MigInstance, NO_MIG};
 use cumux_link::Process;
+use cumux_wire::message::ServerStatus;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The percentage that MPS clients read.
 const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+/// A pipe directory that nobody has: it keeps both NVIDIA's MPS and cumux away.
+const NOWHERE: &str = "/nowhere/cumux-lab";
 /// How long NVIDIA's daemon and its server may take to end after `quit -t 2`.
 const MPS_END: Duration = Duration::from_secs(20);
+/// How long the memory of a crowd is asked for until all of it is known, and how often.
+const LONGEST_COUNT: Duration = Duration::from_secs(1);
+const BETWEEN_COUNTS: Duration = Duration::from_millis(20);
 /// The longest directory for its folder: paths of sockets have at most 107 characters.
 const LONGEST_PLACE: usize = 40;
 /// Where NVIDIA's daemon leaves its process number, in its pipe directory.
@@ -109,8 +116,10 @@ fn driver_name(devices: &[DeviceName]) -> Option<String> {
 pub enum Way {
     /// Without a daemon: the driver takes turns on the card of this name.
     Native(String),
-    /// Through NVIDIA's MPS.
-    Mps(Mps),
+    /// Through NVIDIA's MPS; each program with a part of the multiprocessors, if one is said.
+    Mps(Mps, MultiprocessorSplit),
+    /// Each program on a MIG instance of its own, by their names. The lab has made none of them.
+    Instances(Vec<String>),
     /// Through cumux; each program with a part of the multiprocessors, if one is said.
     Cumux(PrivateDaemon, MultiprocessorSplit),
 }
@@ -124,21 +133,75 @@ pub enum MultiprocessorSplit {
     Equal,
 }
 
-/// The ways of this machine: the mode's name and, where it cannot be used, why.
-pub fn offered(devices: &[DeviceName]) -> Vec<(&'static str, Result<(), String>)> {
+impl MultiprocessorSplit {
+    /// The percentage of one of so many programs; `None` for all.
+    fn part(self, clients: u32) -> Option<String> {
+        (self == Self::Equal && clients > 1).then(|| format!("{:.1}", 100.0 / f64::from(clients)))
+    }
+}
+
+/// Finds out how much memory of the card programs take, with what their way takes.
+pub struct MemoryMeter {
+    /// The card in the driver's words, and what was in use before; `None` on a software GPU.
+    card: Option<(String, f64)>,
+}
+
+impl MemoryMeter {
+    /// Before the way is opened.
+    pub fn begin(devices: &[DeviceName]) -> Self {
+        let card = driver_name(devices).and_then(|name| card::memory_in_use(&name).map(|before| (name, before)));
+        Self { card }
+    }
+
+    /// MiB that so many programs and their way have in use now. On a software GPU, what the
+    /// programs have asked for: it has no contexts.
+    pub fn in_use(&self, way: &Way, clients: u32) -> Option<f64> {
+        match (&self.card, way) {
+            (Some((name, before)), _) => card::memory_in_use(name).map(|now| (now - before).max(0.0)),
+            (None, Way::Cumux(daemon, _)) => {
+                // A program that moves to an executor of its own is not counted meanwhile.
+                let until = Instant::now() + LONGEST_COUNT;
+                loop {
+                    let found = memory_of_clients(daemon).filter(|(counted, _)| *counted >= clients);
+                    if found.is_some() || Instant::now() > until {
+                        return found.map(|(_, bytes)| bytes as f64 / (1 << 20) as f64);
+                    }
+                    std::thread::sleep(BETWEEN_COUNTS);
+                }
+            }
+            (None, _) => None,
+        }
+    }
+}
+
+/// How many clients of a daemon have memory, and how much together.
+fn memory_of_clients(daemon: &PrivateDaemon) -> Option<(u32, u64)> {
+    let servers: Vec<ServerStatus> = serde_json::from_str(&daemon.ask("status --json").ok()?).ok()?;
+    let with_memory = servers.iter().flat_map(|server| &server.clients).map(|client| client.memory).filter(|memory| *memory > 0);
+    Some(with_memory.fold((0, 0), |(count, sum), memory| (count + 1, sum + memory)))
+}
+
+/// The ways of this machine: the mode's name and, where it cannot be used, why. `mig` is what the
+/// card offers.
+pub fn offered(devices: &[DeviceName], mig: &Mig) -> Vec<(&'static str, Result<(), String>)> {
+    let no_mig = || Err("the card has no MIG".to_owned());
     if is_software(devices) {
         return vec![
             ("cumux", Ok(())),
             ("time_sliced", Ok(())),
-            ("mig", Ok(())),
+            ("mig", if mig.mode == NO_MIG { no_mig() } else { Ok(()) }),
             ("mps", Err("a software GPU is served by cumux alone: NVIDIA's MPS needs NVIDIA's driver and a card".to_owned())),
         ];
     }
     let mps = card::mps_control().map(drop);
-    let mig =
-        Err("the lab changes no card: instances are predicted. To measure them, make instances with artifacts/mig/apply-mig.sh and run the lab in each"
-            .to_owned());
-    vec![("time_sliced", Ok(())), ("mps", mps), ("cumux", Ok(())), ("mig", mig)]
+    let mig = match mig.instances.is_empty() {
+        false => Ok(()),
+        true if mig.mode == NO_MIG => no_mig(),
+        true => Err("the card has no MIG instances, and the lab changes no card: they are predicted. To measure them, make some with \
+                     artifacts/mig/apply-mig.sh and run the lab once more"
+            .to_owned()),
+    };
+    vec![("time_sliced", Ok(())), ("mps", mps.clone()), ("mps_parts", mps), ("cumux", Ok(())), ("cumux_parts", Ok(())), ("mig", mig)]
 }
 
 pub fn is_software(devices: &[DeviceName]) -> bool {
@@ -147,8 +210,12 @@ pub fn is_software(devices: &[DeviceName]) -> bool {
 
 impl Way {
     /// Starts what a mode needs.
-    pub fn open(mode: &str, devices: &[DeviceName]) -> anyhow::Result<Self> {
+    pub fn open(mode: &str, devices: &[DeviceName], instances: &[MigInstance]) -> anyhow::Result<Self> {
         let software = is_software(devices);
+        let mps = |split| match card::mps_control() {
+            Ok(control) => Ok(Way::Mps(Mps::start(control, &driver_name(devices).unwrap_or_default())?, split)),
+            Err(why) => bail!("{why}"),
+        };
         match mode {
             "cumux" => Ok(Way::Cumux(PrivateDaemon::start(devices)?, MultiprocessorSplit::Shared)),
             // On a software GPU turns are those of executors, one for each program.
@@ -158,25 +225,41 @@ impl Way {
                 Ok(Way::Cumux(daemon, MultiprocessorSplit::Shared))
             }
             "mig" if software => Ok(Way::Cumux(PrivateDaemon::start(devices)?, MultiprocessorSplit::Equal)),
+            "cumux_parts" => Ok(Way::Cumux(PrivateDaemon::start(devices)?, MultiprocessorSplit::Equal)),
+            "mig" if !instances.is_empty() => Ok(Way::Instances(instances.iter().map(|instance| instance.uuid.clone()).collect())),
             "time_sliced" => Ok(Way::Native(driver_name(devices).unwrap_or_default())),
-            "mps" => match card::mps_control() {
-                Ok(control) => Ok(Way::Mps(Mps::start(control, &driver_name(devices).unwrap_or_default())?)),
-                Err(why) => bail!("{why}"),
-            },
+            "mps" => mps(MultiprocessorSplit::Shared),
+            "mps_parts" => mps(MultiprocessorSplit::Equal),
             other => bail!("{} has no way {other}", device::list(devices)),
         }
     }
 
-    /// A program that shares the card in this way with `clients - 1` others.
-    pub fn command(&self, program: &[OsString], clients: u32, libraries: &Path, software: bool) -> anyhow::Result<Command> {
+    /// Most programs at a time, if there is a bound.
+    pub fn most(&self) -> Option<u32> {
+        match self {
+            Way::Instances(names) => u32::try_from(names.len()).ok(),
+            _ => None,
+        }
+    }
+
+    /// Program number `number` of `clients` that share the card in this way.
+    pub fn command(&self, program: &[OsString], (number, clients): (u32, u32), libraries: &Path, software: bool) -> anyhow::Result<Command> {
         let (name, arguments) = program.split_first().context("no program")?;
         let mut command = Command::new(name);
         command.args(arguments).env_remove(PERCENTAGE).env(LAB_VARIABLE, "1");
         match self {
-            // An empty name keeps both NVIDIA's MPS and cumux away.
-            Way::Native(card) => command.env(PIPE_VARIABLE, "/nowhere/cumux-lab").env(VISIBLE_VARIABLE, card),
+            Way::Native(card) => command.env(PIPE_VARIABLE, NOWHERE).env(VISIBLE_VARIABLE, card),
+            Way::Instances(names) => {
+                let name = names.get(number as usize).context("there are fewer MIG instances than programs")?;
+                command.env(PIPE_VARIABLE, NOWHERE).env(VISIBLE_VARIABLE, name)
+            }
             // Daemons have chosen the card already: a client that chose once more would find none.
-            Way::Mps(mps) => command.env(PIPE_VARIABLE, mps.folder.path()).env(LOG_VARIABLE, mps.folder.path()).env_remove(VISIBLE_VARIABLE),
+            Way::Mps(mps, split) => {
+                if let Some(part) = split.part(clients) {
+                    command.env(PERCENTAGE, part);
+                }
+                command.env(PIPE_VARIABLE, mps.folder.path()).env(LOG_VARIABLE, mps.folder.path()).env_remove(VISIBLE_VARIABLE)
+            }
             Way::Cumux(daemon, parts) => {
                 if !software {
                     command.env_remove(VISIBLE_VARIABLE);
@@ -186,8 +269,8 @@ impl Way {
                     visible::name_served_cards(&mut command, daemon.pipe(), &[]);
                 }
                 command.envs(library::compilers_environment(libraries, software));
-                if *parts == MultiprocessorSplit::Equal && clients > 1 {
-                    command.env(PERCENTAGE, format!("{:.1}", 100.0 / f64::from(clients)));
+                if let Some(part) = parts.part(clients) {
+                    command.env(PERCENTAGE, part);
                 }
                 &mut command
             }
@@ -200,6 +283,32 @@ impl Way {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+
+    fn variable_of(way: &Way, place: (u32, u32), name: &str) -> Option<String> {
+        let command = way.command(&["true".into()], place, Path::new("/lib"), false).expect("a command");
+        let (_, value) = command.get_envs().find(|(its, _)| *its == name)?;
+        value.map(|value| value.to_string_lossy().into_owned())
+    }
+
+    fn percentage_of(way: &Way, clients: u32) -> Option<String> {
+        variable_of(way, (0, clients), PERCENTAGE)
+    }
+
+    #[test]
+    fn each_program_has_an_instance_of_its_own() {
+        let instances = ["MIG-a", "MIG-b"].map(|uuid| MigInstance { profile: "3g.40gb".into(), uuid: uuid.into() });
+        let cards = [DeviceName::Cuda(0)];
+        let way = Way::open("mig", &cards, &instances).expect("instances need no daemon");
+        assert_eq!([0, 1].map(|number| variable_of(&way, (number, 2), VISIBLE_VARIABLE)), ["MIG-a", "MIG-b"].map(|name| Some(name.to_owned())));
+        assert_eq!(way.most(), Some(2));
+        assert!(way.command(&["true".into()], (2, 3), Path::new("/lib"), false).is_err());
+        let mig = |mode: &str, instances: &[MigInstance]| {
+            let mig = Mig { mode: mode.into(), instances: instances.to_vec(), ..Mig::default() };
+            offered(&cards, &mig).into_iter().find(|(mode, _)| *mode == "mig").expect("it is named").1
+        };
+        assert!(mig("on", &instances).is_ok() && mig("off", &[]).is_err_and(|why| why.contains("apply-mig.sh")));
+        assert!(mig(NO_MIG, &[]).is_err_and(|why| why == "the card has no MIG"));
+    }
 
     /// A control program whose daemon keeps the output that it was given, and ends when it is told.
     #[test]
@@ -220,7 +329,10 @@ mod tests {
         let number = fs::read_to_string(mps.folder.path().join("server")).expect("a number").trim().parse().expect("a number");
         let server = Process::open(number).expect("it runs");
         assert!(server.is_alive());
-        drop(mps);
+        let way = Way::Mps(mps, MultiprocessorSplit::Equal);
+        assert_eq!(percentage_of(&way, 4).as_deref(), Some("25.0"));
+        assert_eq!(percentage_of(&way, 1), None, "one alone has all of them");
+        drop(way);
         assert!(!server.is_alive(), "it has ended before the next way begins");
     }
 }
