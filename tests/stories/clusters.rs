@@ -1,8 +1,9 @@
-//! Stories with the real programs of others: Slurm, Prometheus, dpkg and systemd, rpm, pip. They
-//! need more than this repository, so only `cargo xtask test clusters` runs them.
+//! Stories with the real programs of others: Slurm, Prometheus, dpkg and systemd, rpm, pip,
+//! uvicorn. They need more than this repository, so only `cargo xtask test clusters` runs them.
 
 mod packages;
 mod prometheus;
+mod serving;
 mod skyward;
 mod slurm;
 

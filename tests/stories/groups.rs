@@ -209,6 +209,10 @@ fn a_group_is_bounded_and_removed() {
         (&["group", "create", "a/b"][..], "characters"),
         (&["group", "create", "x", "memory=5"], "memory=2G"),
         (&["group", "create", "x", "colour=red"], "no setting"),
+        (&["group", "create", "x", "percentage="], "above 0"),
+        (&["group", "create", "x", "clients=1", "clients=2"], "clients is set twice"),
+        (&["group", "create", "x", "memory=7=2G"], "there is no device 7: this daemon has 0 (GPU-"),
+        (&["group", "set", "pod", "devices=0,x"], "there is no device x"),
         (&["group", "set", "nobody", "clients=2"], "group list"),
         (&["group", "rm", "nobody"], "group list"),
     ] {

@@ -2,6 +2,7 @@
 //! in the pods.
 
 use crate::exporter::Exporter;
+use cumux_link::{Connection, Listener};
 use cumux_testkit::kubelet::{Kubelet, Pod};
 use cumux_testkit::{Client, Node};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -9,6 +10,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -68,14 +70,15 @@ impl Drop for Plugin {
     }
 }
 
-fn groups(node: &Node) -> Vec<Value> {
+/// The groups of a node, as its daemon lists them.
+pub fn groups(node: &Node) -> Vec<Value> {
     let answer: Value = serde_json::from_str(&node.control("group list\n")).expect("JSON");
     answer["groups"].as_array().expect("a list").clone()
 }
 
 /// A program in a pod's container: with the pod's variables, and its mounts in place of a
 /// container's. As root they are mounted, read-only as kubelet has it done.
-fn inside<'a>(node: &'a Node, pod: &Pod, program: &Path, arguments: &[&str]) -> Client<'a> {
+pub fn inside<'a>(node: &'a Node, pod: &Pod, program: &Path, arguments: &[&str]) -> Client<'a> {
     let pipe = &pod.mounts[&pod.environment["CUDA_MPS_PIPE_DIRECTORY"]];
     if !geteuid().is_root() {
         eprintln!("NOTE: only root can mount: the program uses the directory of its group where it lies");
@@ -91,13 +94,15 @@ fn inside<'a>(node: &'a Node, pod: &Pod, program: &Path, arguments: &[&str]) -> 
     node.program(Path::new("/usr/bin/unshare")).args(&words).start()
 }
 
-fn grower<'a>(node: &'a Node, pod: &Pod) -> Client<'a> {
+/// A pod's program that takes memory when it is told to.
+pub fn grower<'a>(node: &'a Node, pod: &Pod) -> Client<'a> {
     let client = inside(node, pod, &cumux_testkit::test_program("grower"), &[]);
     client.wait_for_line("ready");
     client
 }
 
-fn take(node: &Node, client: &mut Client<'_>, mib: u64) -> bool {
+/// Whether that program gets so much more.
+pub fn take(node: &Node, client: &mut Client<'_>, mib: u64) -> bool {
     let before = client.said().len();
     client.tell(&format!("take {mib}"));
     let answer = node.wait_for("the answer", |_| client.said().get(before).cloned());
@@ -157,6 +162,46 @@ fn a_pods_programs_have_its_part_together() {
     assert_eq!(fs::read_dir(kubelet.plugins()).expect("kubelet's folder").count(), 1, "sockets of the plugin are left");
 }
 
+/// A card is Unhealthy while its server does not answer or cannot open it, and Healthy afterwards;
+/// the node's other card is not affected by that.
+#[test]
+fn health_follows_a_real_daemon_both_ways() {
+    if !Node::with().start().is_software() {
+        return eprintln!("NOTE: not tested: only a software GPU can be taken away and put back");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let gone = folder.path().join("gone");
+    fs::write(&gone, "").expect("a file");
+    let node = Node::with()
+        .device("sim:h200,sim:l4:prohibited")
+        .env("CUMUX_SIM_PROHIBITED_WHILE", gone.to_str().expect("text"))
+        .env("CUMUX_DEVICE_RETRY_MS", "50")
+        .env("CUMUX_MOVE_WAIT_MS", "60000")
+        .env("CUMUX_HEARTBEAT_MS", "0")
+        .start();
+    let kubelet = Kubelet::start(&node.folder().join("kubelet"));
+    let plugin = Plugin::start(&node, &kubelet, CONFIG);
+    // Nobody has tried to open the second card.
+    wait_for_shares(&kubelet, 2);
+    let client = node.test_client("idle").env("CUDA_VISIBLE_DEVICES", "0").start();
+    client.wait_for_line("ready");
+    kubelet.wait_for(PERCENT, 20);
+    let large = kubelet.run_pod("large", &[(MEMORY, 100)]).expect("the first card is well");
+    assert!(kubelet.run_pod("second", &[(MEMORY, 100)]).unwrap_err().contains("Insufficient"), "no unit of the card that is gone is given");
+    assert!(inside(&node, &large, &cumux_testkit::test_program("view"), &[]).expect_ok().contains("total 102400\n"));
+    fs::remove_file(&gone).expect("the file was there");
+    kubelet.wait_for(PERCENT, 40);
+
+    let server = node.server().pid;
+    node.stop(server);
+    kubelet.wait_for(PERCENT, 0);
+    assert!(kubelet.run_pod("early", &[(MEMORY, 1)]).unwrap_err().contains("Insufficient"));
+    node.set_going(server);
+    kubelet.wait_for(PERCENT, 40);
+    client.expect_ok();
+    plugin.end();
+}
+
 /// NVIDIA's own file serves cumux as it stands, and each pod has the part that the file promises.
 #[test]
 fn nvidias_configuration_serves_as_it_stands() {
@@ -194,6 +239,20 @@ fn a_configuration_that_is_wrong_is_refused() {
     assert!(text.contains("plugin.yaml: line 3: time-slicing is not what cumux does"), "{text}");
     let text = refusal("version: v1\nsharing:\n  mps:\n    resources: [{name: gpu, replicas: 4, devices: [5]}]\n");
     assert!(text.contains("names the card 5"), "{text}");
+    // Without a daemon: what is wrong, or what would be offered, and NVIDIA's other options.
+    let check = |config: &str| {
+        fs::write(&file, config).expect("the configuration");
+        let mut command = node.cumux(&["device-plugin", "--check", "--pass-device-specs", "--config-file", &file.to_string_lossy()]);
+        let output = command.env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent").output().expect("cumux starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (well, said, warned) =
+        check("version: v1\nflags:\n  gdsEnabled: true\nsharing:\n  mps:\n    resources: [{name: gpu, replicas: 4, rename: gpu.part, devices: [0]}]\n");
+    assert!(well && said == "nvidia.com/gpu.part: each card in 4 parts\n", "{said}{warned}");
+    assert!(warned.contains("--pass-device-specs (PASS_DEVICE_SPECS) has no effect") && warned.contains("line 3: flags.gdsEnabled has no effect"), "{warned}");
+    assert_eq!(check(CONFIG).1, "cumux.dev/gpu-memory: units of 1024 MiB\ncumux.dev/gpu-percent: units of 5 %\n");
+    let (well, _, text) = check("version: v1\nsharing:\n  mps:\n    resources:\n    - {name: gpu, replicas: 4}\n    - {name: gpu, replicas: 2}\n");
+    assert!(!well && text.contains("plugin.yaml: line 6: the resource nvidia.com/gpu is there twice"), "{text}");
 }
 
 /// A daemon for each card, as the chart has it with `daemon.perCard`: the plugin finds the one
@@ -278,6 +337,36 @@ fn doctor_in_a_pod() {
     let other = geteuid().as_raw() + 1;
     let (well, text) = doctor(&create(&["theirs", &format!("uid={other}")]));
     assert!(!well && text.contains("runAsUser"), "{text}");
+}
+
+/// A container whose image brings another version of cumux: between it and the real group stands a
+/// relay that changes the version in its hello, and nothing else.
+#[test]
+fn doctor_in_a_pod_with_another_version() {
+    let node = Node::start();
+    let made = node.cumux(&["group", "create", "pod"]).output().expect("cumux starts");
+    let pod = Path::new(String::from_utf8_lossy(&made.stdout).trim()).to_owned();
+    let mounted = node.folder().join("mounted");
+    fs::create_dir(&mounted).expect("a folder");
+    let listener = Listener::bind(&mounted.join("cumux")).expect("a socket");
+    let (own, next) = (format!("\"version\":{}", cumux_wire::VERSION), format!("\"version\":{}", cumux_wire::VERSION + 1));
+    std::thread::spawn(move || {
+        while let Ok(container) = listener.accept() {
+            // Some connections only ask who listens.
+            let Ok((hello, descriptors)) = container.receive::<Value>() else { continue };
+            let hello: Value = serde_json::from_str(&hello.to_string().replace(&own, &next)).expect("JSON");
+            let group = Connection::connect(&pod.join("cumux")).expect("the group's socket");
+            let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            group.send(&hello, &borrowed).expect("the daemon listens");
+            let (answer, _) = group.receive_bytes().expect("an answer");
+            let _ = container.send_bytes(&answer);
+        }
+    });
+    let output = node.cumux(&["doctor"]).env("CUDA_MPS_PIPE_DIRECTORY", &mounted).env("CUMUX_GROUP", "pod").output().expect("cumux starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let versions = format!("speaks version {} of cumux's protocol, this control daemon version {}", cumux_wire::VERSION + 1, cumux_wire::VERSION);
+    assert!(!output.status.success() && text.contains(&versions), "{text}");
+    assert!(text.contains("the image or the mounted library is of another cumux than the node's daemon"), "{text}");
 }
 
 /// An exporter that has kubelet's socket and the plugin's memory, and nothing else, to find names.

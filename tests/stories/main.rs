@@ -19,6 +19,7 @@ mod crowd;
 mod devices;
 mod documents;
 mod doors;
+mod dra;
 mod ends;
 mod errors;
 mod exporter;

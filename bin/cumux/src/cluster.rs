@@ -1,5 +1,8 @@
 //! `cumux device-plugin`, `cumux dra` and `cumux slurm`: what orchestrators call on a node.
 
+mod theirs;
+
+use self::theirs::Theirs;
 use crate::{library, say};
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -11,7 +14,7 @@ use cumux_cluster::dra::node as dra;
 use cumux_cluster::groups::{Groups as _, Node, RESTART};
 use cumux_cluster::plugin::ledger::{Ledger, Rules};
 use cumux_cluster::plugin::node::{Options, Plugin};
-use cumux_cluster::plugin::parts::resources;
+use cumux_cluster::plugin::parts::{WHOLE, resources};
 use cumux_cluster::slurm::{self, Counting, Job, scope};
 use cumux_control::directory::pipe_directory;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -100,6 +103,11 @@ pub struct PluginArguments {
     /// Seconds between two looks at the pods
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
     reconcile_interval: f64,
+    /// Says what is wrong in the configuration, or what the node would offer, and ends
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    theirs: Box<Theirs>,
 }
 
 fn seconds(name: &str, value: f64) -> anyhow::Result<Duration> {
@@ -109,6 +117,16 @@ fn seconds(name: &str, value: f64) -> anyhow::Result<Duration> {
     }
 }
 
+/// What a node offers by this configuration, a line for each resource.
+fn offered(config: &plugin::Config) -> String {
+    let equal = config.replicated.iter().map(|resource| format!("{}: each card in {} parts\n", resource.advertised, resource.replicas));
+    let memory = config.units.iter().map(|units| format!("{}: units of {} MiB\n", units.memory.name, units.memory.size));
+    let percent = config.units.iter().filter_map(|units| units.percent.as_ref()).map(|unit| format!("{}: units of {} %\n", unit.name, unit.size));
+    let text: String = equal.chain(memory).chain(percent).collect();
+    // As NVIDIA's plugin without sharing.
+    if text.is_empty() { format!("{WHOLE}: whole cards\n") } else { text }
+}
+
 /// Runs the plugin until a signal ends it, and returns the exit status.
 pub fn device_plugin(arguments: PluginArguments) -> anyhow::Result<u8> {
     log();
@@ -116,6 +134,7 @@ pub fn device_plugin(arguments: PluginArguments) -> anyhow::Result<u8> {
     let reconcile = seconds("--reconcile-interval", arguments.reconcile_interval)?;
     // Before anything that takes time: a signal is to end that, too.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch for signals")?;
+    arguments.theirs.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let config = match &arguments.config_file {
         None => plugin::read("version: v1\n").map_err(|refusal| anyhow::anyhow!("{refusal}"))?,
         Some(path) => {
@@ -135,6 +154,10 @@ pub fn device_plugin(arguments: PluginArguments) -> anyhow::Result<u8> {
         None => config.flags.policy.unwrap_or_default(),
     };
     let Some(folder) = arguments.kubelet_socket.parent().map(Path::to_owned) else { bail!("--kubelet-socket / is no socket") };
+    if arguments.check {
+        say::text(&offered(&config))?;
+        return Ok(0);
+    }
     let library = library_folder(arguments.library, arguments.no_library)?;
     let daemon = Node::of(pipes(&arguments.pipe), RESTART);
     let fail = arguments.fail_on_init_error.or(config.flags.fail_on_init_error).unwrap_or(true);
@@ -362,7 +385,7 @@ pub fn dra(arguments: DraArguments) -> anyhow::Result<u8> {
     let daemon = Node::of(pipes(&arguments.pipe), RESTART);
     let driver = Arc::new(Driver::open(Box::new(daemon), api, arguments.cdi, library, Checkpoint::at(arguments.state))?);
     let options = dra::Options { node: arguments.node_name, registry: arguments.registry, plugin: arguments.plugin, interval };
-    let running = dra::Running::start(options, driver).context("cannot listen for kubelet: are its folders mounted (--registry, --plugin)?")?;
+    let running = dra::Running::start(options, driver).context("cannot listen for kubelet")?;
     let _ = signals.forever().next();
     running.stop();
     Ok(0)

@@ -29,7 +29,8 @@ pub enum GroupCommand {
         #[arg(value_name = "SETTING=VALUE")]
         settings: Vec<String>,
     },
-    /// Changes settings; programs that run keep what they have
+    /// Changes settings: percentage and memory hold for programs that run, too; no memory is taken
+    /// away
     #[command(after_help = SETTINGS)]
     Set {
         name: String,

@@ -221,6 +221,9 @@ fn read_replicated(mps: &Node<'_>, config: &mut Config) -> Result<(), Refusal> {
             None if rename => format!("{name}.shared"),
             None => name.clone(),
         };
+        if config.replicated.iter().any(|before| before.advertised == advertised) {
+            return item.refuse(format!("the resource {advertised} is there twice: give each a name of its own (rename)"));
+        }
         let count = fields.need("replicas")?;
         let replicas = match count.number()? {
             ..=1 => return count.refuse(format!("replicas is {}: at least 2 are needed to share", count.number()?)),
@@ -368,7 +371,7 @@ mod tests {
             ("sharing:\n  mps:\n    resources:\n    - {name: gpu, replicas: 999}\n", 4, "at most 256"),
             ("sharing:\n  mps:\n    resources:\n    - {name: gpu, replicas: 2, devices: some}\n", 4, "devices is to be"),
             ("sharing:\n  mps:\n    resources:\n    - {name: gpu, replicas: 2, devices: [\"0:1\"]}\n", 4, "MIG device"),
-            ("sharing:\n  mps:\n    resources:\n    - {name: gpu, replicas: 2}\n    - {name: gpu, replicas: 3}\n", 1, "twice"),
+            ("sharing:\n  mps:\n    resources:\n    - {name: gpu, replicas: 2}\n    - {name: gpu, replicas: 3}\n", 5, "twice"),
             ("sharing:\n  cumux:\n    memory: {name: a/b, unit: 1Zi}\n", 3, "no amount of memory"),
             ("sharing:\n  cumux:\n    memory: {name: a/b}\n    percent: {name: a/c, unit: 0}\n", 4, "no percentage"),
             ("flags:\n  migStrategy: mixed\n", 1, "no MIG devices"),

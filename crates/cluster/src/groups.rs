@@ -241,6 +241,29 @@ struct KnownServer {
     state: String,
     #[serde(default)]
     devices: Vec<String>,
+    #[serde(default)]
+    cards: Vec<ServedCard>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ServedCard {
+    #[serde(default)]
+    uuid: String,
+    #[serde(default)]
+    unavailable: String,
+}
+
+impl KnownServer {
+    /// Why this server's users cannot use a card now.
+    fn why_ill(&self, card: &KnownCard) -> Option<String> {
+        // A server that does not answer names no devices: then none of them can be relied on.
+        let has_it = self.devices.is_empty() || self.devices.contains(&card.id);
+        if has_it && ILL_STATES.contains(&self.state.as_str()) {
+            return Some(format!("server {} is in {}", self.pid, self.state));
+        }
+        let lost = self.cards.iter().find(|served| served.uuid == card.uuid && !served.unavailable.is_empty());
+        lost.map(|served| format!("server {} has lost it: {}", self.pid, served.unavailable))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -304,16 +327,13 @@ impl Groups for Daemon {
     fn cards(&self) -> Result<Vec<NodeCard>, GroupsError> {
         let known: Vec<KnownCard> = self.json("cards")?;
         let servers: Vec<KnownServer> = self.json("status --json")?;
-        let card = |(ordinal, known): (u32, KnownCard)| {
-            let ill = servers.iter().find(|server| ILL_STATES.contains(&server.state.as_str()) && server.devices.contains(&known.id));
-            NodeCard {
-                ordinal,
-                uuid: known.uuid,
-                name: known.name,
-                memory_mib: known.memory >> 20,
-                multiprocessors: known.multiprocessors,
-                ill: ill.map(|server| format!("server {} is in {}", server.pid, server.state)),
-            }
+        let card = |(ordinal, known): (u32, KnownCard)| NodeCard {
+            ordinal,
+            ill: servers.iter().find_map(|server| server.why_ill(&known)),
+            uuid: known.uuid,
+            name: known.name,
+            memory_mib: known.memory >> 20,
+            multiprocessors: known.multiprocessors,
         };
         Ok((0..).zip(known).map(card).collect())
     }
@@ -459,6 +479,23 @@ mod tests {
         };
         assert_eq!(group.words(), " memory=GPU-a=2048M,GPU-b=1M percentage=25 uid=1000 devices=GPU-a");
         assert_eq!(Group::default().words(), "");
+    }
+
+    #[test]
+    fn a_card_is_ill_while_a_server_cannot_use_it() {
+        let card: KnownCard = serde_json::from_str(r#"{"id":"cuda:1","uuid":"GPU-b","name":"x","memory":1,"multiprocessors":1}"#).unwrap();
+        for (server, why) in [
+            (r#"{"pid":7,"state":"ACTIVE","devices":["cuda:0","cuda:1"]}"#, None),
+            (r#"{"pid":7,"state":"FAULT","devices":["cuda:0"]}"#, None),
+            (r#"{"pid":7,"state":"FAULT","devices":["cuda:1"]}"#, Some("server 7 is in FAULT")),
+            (r#"{"pid":7,"state":"UNRESPONSIVE","devices":[]}"#, Some("server 7 is in UNRESPONSIVE")),
+            (r#"{"pid":7,"state":"INITIALIZING","devices":[]}"#, None),
+            (r#"{"pid":7,"state":"ACTIVE","devices":[],"cards":[{"uuid":"GPU-b","unavailable":"it has gone"}]}"#, Some("server 7 has lost it: it has gone")),
+            (r#"{"pid":7,"state":"ACTIVE","devices":[],"cards":[{"uuid":"GPU-a","unavailable":"it has gone"},{"uuid":"GPU-b"}]}"#, None),
+        ] {
+            let known: KnownServer = serde_json::from_str(server).unwrap();
+            assert_eq!(known.why_ill(&card).as_deref(), why, "{server}");
+        }
     }
 
     #[test]

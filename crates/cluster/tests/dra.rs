@@ -5,11 +5,10 @@
 use cumux_cluster::checkpoint::Checkpoint;
 use cumux_cluster::dra::api::Api;
 use cumux_cluster::dra::driver::Driver;
-use cumux_cluster::dra::messages::{Claim, InfoRequest, PluginInfo, PrepareRequest, PrepareResponse, UnprepareRequest, UnprepareResponse};
 use cumux_cluster::dra::node::{Options, Running};
 use cumux_cluster::fake::FakeDaemon;
-use cumux_cluster::rpc::RpcClient;
 use cumux_testkit::apiserver::ApiServer;
+use cumux_testkit::dra::DraKubelet;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
 const SLICE: &str = "node-1-gpu.cumux.dev";
 
@@ -25,7 +23,7 @@ struct World {
     folder: TempDir,
     daemon: Arc<FakeDaemon>,
     api: ApiServer,
-    kubelet: Runtime,
+    kubelet: DraKubelet,
     running: Option<(Running, Arc<Driver>)>,
 }
 
@@ -33,10 +31,9 @@ impl World {
     fn new() -> Self {
         let place = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
         let folder = tempfile::Builder::new().prefix("cx").tempdir_in(place).unwrap();
-        fs::create_dir(folder.path().join("registry")).unwrap();
         fs::write(folder.path().join("token"), "secret\n").unwrap();
         let daemon = Arc::new(FakeDaemon::with_cards(&[81_920, 143_771]));
-        let kubelet = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let kubelet = DraKubelet::new(&folder.path().join("registry"), &folder.path().join("cdi"));
         let mut world = Self { folder, daemon, api: ApiServer::start("secret"), kubelet, running: None };
         world.start();
         world
@@ -65,51 +62,17 @@ impl World {
         }
     }
 
-    /// As kubelet does it: the registration's socket first, then the endpoint that it names.
-    fn connect(&self) -> RpcClient {
-        let socket = self.folder.path().join("registry/gpu.cumux.dev-reg.sock");
-        self.kubelet.block_on(async {
-            let info: PluginInfo = RpcClient::connect(&socket).await.unwrap().call("/pluginregistration.Registration/GetInfo", InfoRequest {}).await.unwrap();
-            assert_eq!((info.kind.as_str(), info.name.as_str()), ("DRAPlugin", "gpu.cumux.dev"));
-            assert_eq!(info.supported_versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
-            RpcClient::connect(Path::new(&info.endpoint)).await.unwrap()
-        })
-    }
-
-    /// Prepares a claim: its CDI devices, or why not.
     fn prepare(&self, name: &str, uid: &str) -> Result<Vec<String>, String> {
-        let request = PrepareRequest { claims: vec![claim(name, uid)] };
-        let client = self.connect();
-        let method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
-        let response: PrepareResponse = self.kubelet.block_on(client.call(method, request)).map_err(|status| status.message().to_owned())?;
-        let prepared = &response.claims[uid];
-        match prepared.error.as_str() {
-            "" => Ok(prepared.devices.iter().flat_map(|device| device.cdi_device_ids.clone()).collect()),
-            error => Err(error.to_owned()),
-        }
+        self.kubelet.prepare(name, uid)
     }
 
     fn unprepare(&self, uid: &str) -> Result<(), String> {
-        let request = UnprepareRequest { claims: vec![claim("any", uid)] };
-        let client = self.connect();
-        let method = "/v1beta1.DRAPlugin/NodeUnprepareResources";
-        let response: UnprepareResponse = self.kubelet.block_on(client.call(method, request)).map_err(|status| status.message().to_owned())?;
-        match response.claims[uid].error.as_str() {
-            "" => Ok(()),
-            error => Err(error.to_owned()),
-        }
+        self.kubelet.unprepare(uid)
     }
 
     fn files(&self) -> Vec<String> {
-        let mut names: Vec<String> =
-            fs::read_dir(self.cdi()).map(|all| all.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()).unwrap_or_default();
-        names.sort_unstable();
-        names
+        self.kubelet.files()
     }
-}
-
-fn claim(name: &str, uid: &str) -> Claim {
-    Claim { namespace: "default".into(), name: name.into(), uid: uid.into() }
 }
 
 fn uid(number: u32) -> String {

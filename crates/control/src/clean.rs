@@ -60,7 +60,7 @@ pub(crate) fn devices(mut devices: Vec<DeviceFacts>) -> Vec<DeviceFacts> {
         name(&mut facts.id);
         name(&mut facts.name);
         facts.attributes.truncate(ATTRIBUTES);
-        if let Some(why) = &mut facts.capabilities.exclusive {
+        for why in [&mut facts.capabilities.exclusive, &mut facts.capabilities.unavailable].into_iter().flatten() {
             *why = escape_foreign(why, SENTENCE);
         }
     }
@@ -78,6 +78,7 @@ pub(crate) fn status(mut server: ServerStatus) -> ServerStatus {
         name(&mut card.id);
         name(&mut card.name);
         name(&mut card.uuid);
+        card.unavailable = escape_foreign(&card.unavailable, SENTENCE);
     }
     server.groups.truncate(CLIENTS);
     for group in &mut server.groups {
@@ -131,7 +132,7 @@ mod tests {
             capabilities: cumux_wire::facts::Capabilities::default(),
         };
         let row = ClientStatus { program: evil(), state: evil(), fault: evil(), place_why: evil(), devices: vec![0; 10_000], ..ClientStatus::default() };
-        let card = ServedDevice { id: evil(), name: evil(), ..ServedDevice::default() };
+        let card = ServedDevice { id: evil(), name: evil(), unavailable: evil(), ..ServedDevice::default() };
         let told = ServerStatus {
             state: evil(),
             no_standby: evil(),

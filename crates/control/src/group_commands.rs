@@ -1,7 +1,8 @@
 //! The commands on groups. Each is answered with one JSON line, as our front end reads it.
 
 use crate::daemon::Daemon;
-use crate::groups::{FORM, Group, GroupError};
+use crate::groups::{FORM, Group, GroupError, devices_named};
+use crate::settings::{names, uuid_text};
 use cumux_wire::message::{FromServer, GroupStatus, ServerStatus, ToServer};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -54,6 +55,7 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, command: GroupCommand) -> String {
 /// `{"directory": …}`: what programs of the group have as their CUDA_MPS_PIPE_DIRECTORY.
 fn create(daemon: &Daemon, name: &str, settings: &[String]) -> Result<Value, String> {
     refuse_percentage(daemon, settings)?;
+    refuse_unknown_devices(daemon, settings)?;
     let mut core = daemon.core();
     let core = &mut *core;
     core.registry.groups.create(name, settings).map_err(|error| error.to_string())?;
@@ -71,6 +73,7 @@ fn create(daemon: &Daemon, name: &str, settings: &[String]) -> Result<Value, Str
 /// `{}`, or `{"note": …}` where clients that run keep something of what they had.
 fn set(daemon: &Daemon, name: &str, settings: &[String]) -> Result<Value, String> {
     refuse_percentage(daemon, settings)?;
+    refuse_unknown_devices(daemon, settings)?;
     // A server that goes on where another has ended hears of the change before this is answered.
     if let Some(user) = daemon.registry(|registry| registry.groups.get(name).and_then(Group::user)) {
         daemon.wait_started(user);
@@ -150,10 +153,10 @@ fn list(daemon: &Daemon) -> Value {
             let memory: Vec<Value> = devices
                 .iter()
                 .enumerate()
-                .map(|(place, facts)| json!({ "device": crate::settings::uuid_text(facts.uuid), "limit": group.memory(place, facts), "used": bytes(place) }))
+                .map(|(place, facts)| json!({ "device": uuid_text(facts.uuid), "limit": group.memory(place, facts), "used": bytes(place) }))
                 .collect();
             let places = group.places(&devices);
-            let seen: Vec<String> = places.iter().filter_map(|place| devices.get(*place)).map(|facts| crate::settings::uuid_text(facts.uuid)).collect();
+            let seen: Vec<String> = places.iter().filter_map(|place| devices.get(*place)).map(|facts| uuid_text(facts.uuid)).collect();
             json!({
                 "name": name,
                 "directory": core.doors.folder(name),
@@ -170,6 +173,24 @@ fn list(daemon: &Daemon) -> Value {
         })
         .collect();
     json!({ "groups": groups })
+}
+
+/// A limit of a device that is not there would hold nowhere, and nobody would notice.
+fn refuse_unknown_devices(daemon: &Daemon, settings: &[String]) -> Result<(), String> {
+    let named = devices_named(settings);
+    if named.is_empty() {
+        return Ok(());
+    }
+    // Where the driver does not name its devices, that is the first program's error.
+    let Ok(devices) = daemon.known_devices() else { return Ok(()) };
+    let is_there = |name: &String| devices.iter().enumerate().any(|(ordinal, facts)| names(name, ordinal, facts));
+    match named.iter().find(|name| !is_there(name)) {
+        None => Ok(()),
+        Some(unknown) => {
+            let all: Vec<String> = devices.iter().enumerate().map(|(ordinal, facts)| format!("{ordinal} ({})", uuid_text(facts.uuid))).collect();
+            Err(format!("there is no device {}: this daemon has {}", cumux_link::escape_foreign(unknown, 64), all.join(", ")))
+        }
+    }
 }
 
 fn refuse_percentage(daemon: &Daemon, settings: &[String]) -> Result<(), String> {

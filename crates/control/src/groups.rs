@@ -35,6 +35,8 @@ pub(crate) enum GroupError {
     TooMany,
     #[error("\"{0}\" is no setting of a group: write {FORM}")]
     Setting(String),
+    #[error("{0} is set twice: write each setting once")]
+    Twice(String),
     #[error("{setting}={value}: {why}")]
     Value { setting: &'static str, value: String, why: &'static str },
 }
@@ -69,7 +71,8 @@ impl Group {
     /// Reads one setting.
     fn set(&mut self, setting: &str) -> Result<(), GroupError> {
         let Some((name, value)) = setting.split_once('=') else { return Err(GroupError::Setting(setting.to_owned())) };
-        let none = value.is_empty() || value == "none";
+        // Nothing is no "none": a shell variable that is not set must not take a limit back.
+        let none = value == "none";
         let wrong = |setting, why| Err(GroupError::Value { setting, value: value.to_owned(), why });
         match name {
             "memory" if none => self.memory.clear(),
@@ -112,6 +115,18 @@ impl Group {
                 self.devices = devices;
             }
             _ => return Err(GroupError::Setting(setting.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Reads settings, each at most once.
+    fn set_all(&mut self, settings: &[String]) -> Result<(), GroupError> {
+        let name = |setting: &str| setting.split('=').next().unwrap_or_default().to_owned();
+        for (place, setting) in settings.iter().enumerate() {
+            if settings[..place].iter().any(|before| name(before) == name(setting)) {
+                return Err(GroupError::Twice(name(setting)));
+            }
+            self.set(setting)?;
         }
         Ok(())
     }
@@ -282,7 +297,7 @@ impl Groups {
             return Err(GroupError::TooMany);
         }
         let mut group = Group::default();
-        settings.iter().try_for_each(|setting| group.set(setting))?;
+        group.set_all(settings)?;
         self.all.insert(name.to_owned(), group);
         Ok(())
     }
@@ -294,7 +309,7 @@ impl Groups {
     pub(crate) fn set(&mut self, name: &str, settings: &[String]) -> Result<(), GroupError> {
         let group = self.all.get_mut(name).ok_or_else(|| GroupError::Unknown(name.to_owned()))?;
         let mut changed = group.clone();
-        settings.iter().try_for_each(|setting| changed.set(setting))?;
+        changed.set_all(settings)?;
         *group = changed;
         Ok(())
     }
@@ -371,6 +386,14 @@ fn memory(value: &str) -> Option<Vec<(String, MemoryLimit)>> {
     value.split(',').map(limit).collect()
 }
 
+/// Names of devices in settings. What cannot be read has none.
+#[must_use]
+pub(crate) fn devices_named(settings: &[String]) -> Vec<String> {
+    let mut read = Group::default();
+    settings.iter().for_each(|setting| drop(read.set(setting)));
+    read.memory.into_iter().map(|(name, _)| name).filter(|name| !name.is_empty()).chain(read.devices).collect()
+}
+
 /// A percentage that is read again as the same.
 fn exact_percentage(share: Percentage) -> String {
     (f64::from(u32::from(share)) / 1e6).to_string()
@@ -422,6 +445,14 @@ mod tests {
             "memory=2",
             "memory=2G,x",
             "memory=0=",
+            "memory=",
+            "percentage=",
+            "priority=",
+            "clients=",
+            "uid=",
+            "cgroup=",
+            "devices=",
+            "memory=2G memory=3G",
             "percentage=0",
             "percentage=101",
             "percentage=nan",
@@ -443,6 +474,8 @@ mod tests {
             let error = group(text).unwrap_err().to_string();
             assert!(error.contains(text.split('=').next().unwrap_or_default()) && error.contains("write"), "{text}: {error}");
         }
+        assert_eq!(devices_named(&words("memory=2G,GPU-18=512M devices=0,GPU-28 percentage=5 x=GPU-9")), ["GPU-18", "0", "GPU-28"]);
+        assert!(devices_named(&words("memory=2G devices=all")).is_empty());
         for name in ["", "a b", "..", ".x", "-x", "a/b", "é", &"x".repeat(65)] {
             assert!(matches!(Groups::default().create(name, &[]), Err(GroupError::Name(_))), "{name:?}");
         }

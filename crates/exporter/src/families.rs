@@ -81,6 +81,7 @@ definitions! {
     GPU_MEMORY: Gauge "cumux_gpu_memory_bytes" "bytes" "Memory of the card.";
     GPU_SMS: Gauge "cumux_gpu_multiprocessors" "" "Multiprocessors of the card.";
     GPU_CLIENTS: Gauge "cumux_gpu_clients" "" "Clients that may use the card.";
+    GPU_UP: Gauge "cumux_gpu_up" "" "1 if the card can be used.";
     SERVER_STATE: Gauge "cumux_server_state" "" "1 for the state in which the server is.";
     SERVER_CLIENTS: Gauge "cumux_server_clients" "" "Clients that are connected.";
     SERVER_EXECUTOR: Gauge "cumux_server_executor_up" "" "1 if there is an executor.";
@@ -165,22 +166,25 @@ impl Families {
 
     /// Cards are shared by the servers of several users: each is there once.
     fn add_cards(&mut self, servers: &[ServerStatus]) {
-        let mut cards: Vec<(Labels, &ServedDevice, u64)> = Vec::new();
+        let mut cards: Vec<(Labels, &ServedDevice, u64, bool)> = Vec::new();
         for server in servers {
             for (place, card) in server.cards.iter().enumerate() {
                 let labels = device(server, place);
                 let clients = server.clients.iter().filter(|client| client.devices.iter().any(|device| *device as usize == place)).count() as u64;
+                let is_up = card.unavailable.is_empty();
                 match cards.iter_mut().find(|(known, ..)| *known == labels) {
-                    Some((.., count)) => *count += clients,
-                    None => cards.push((labels, card, clients)),
+                    // A card that one user's server has lost is lost to new programs of all.
+                    Some((.., count, all_up)) => (*count, *all_up) = (*count + clients, *all_up && is_up),
+                    None => cards.push((labels, card, clients, is_up)),
                 }
             }
         }
-        for (labels, card, clients) in cards {
+        for (labels, card, clients, is_up) in cards {
             self.add(&GPU, [labels.clone(), vec![("modelName", card.name.clone()), ("device", card.id.clone())]].concat(), 1.0);
             self.add(&GPU_MEMORY, labels.clone(), float(card.memory));
             self.add(&GPU_SMS, labels.clone(), f64::from(card.multiprocessors));
-            self.add(&GPU_CLIENTS, labels, float(clients));
+            self.add(&GPU_CLIENTS, labels.clone(), float(clients));
+            self.add(&GPU_UP, labels, truth(is_up));
         }
     }
 
@@ -315,7 +319,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn card(id: &str) -> ServedDevice {
-        ServedDevice { id: id.into(), name: "NVIDIA H200".into(), multiprocessors: 132, memory: 1 << 37, uuid: format!("GPU-{id}") }
+        ServedDevice { id: id.into(), name: "NVIDIA H200".into(), multiprocessors: 132, memory: 1 << 37, uuid: format!("GPU-{id}"), unavailable: String::new() }
     }
 
     fn server() -> ServerStatus {
@@ -394,11 +398,13 @@ mod tests {
     /// The same card under two users, and the same labels never twice.
     #[test]
     fn no_series_is_there_twice() {
-        let other = ServerStatus { pid: 691, uid: 1, ..server() };
+        let lost = ServedDevice { unavailable: "it has gone".into(), ..card("cuda:5") };
+        let other = ServerStatus { pid: 691, uid: 1, cards: vec![card("cuda:2"), lost], ..server() };
         let text = text(Some(&[server(), other]));
         let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).map(|line| line.rsplit_once(' ').unwrap().0).collect();
         assert_eq!(series.iter().collect::<BTreeSet<_>>().len(), series.len(), "{text}");
         assert!(text.contains("cumux_gpu_clients{gpu=\"2\",UUID=\"GPU-cuda:2\"} 4\n"), "{text}");
+        assert!(text.contains("cumux_gpu_up{gpu=\"2\",UUID=\"GPU-cuda:2\"} 1\ncumux_gpu_up{gpu=\"5\",UUID=\"GPU-cuda:5\"} 0\n"), "{text}");
     }
 
     #[test]

@@ -180,5 +180,12 @@ impl<H: Host> Core<H> {
 
 /// A device as a status tells it.
 fn card(facts: &DeviceFacts) -> ServedDevice {
-    ServedDevice { id: facts.id.clone(), name: facts.name.clone(), multiprocessors: facts.multiprocessors(), memory: facts.memory, uuid: uuid_text(facts.uuid) }
+    ServedDevice {
+        id: facts.id.clone(),
+        name: facts.name.clone(),
+        multiprocessors: facts.multiprocessors(),
+        memory: facts.memory,
+        uuid: uuid_text(facts.uuid),
+        unavailable: facts.capabilities.unavailable.clone().unwrap_or_default(),
+    }
 }

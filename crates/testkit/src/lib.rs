@@ -23,6 +23,7 @@ pub mod apiserver;
 pub mod chaos;
 mod client;
 pub mod crashes;
+pub mod dra;
 mod files;
 pub mod kubelet;
 mod node;

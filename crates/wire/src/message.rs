@@ -480,6 +480,9 @@ pub struct ServedDevice {
     /// Its UUID, as NVIDIA writes it (`GPU-…`); empty where the server is of an older version.
     #[serde(default)]
     pub uuid: String,
+    /// Why nobody can use it at the moment; empty while it can be used.
+    #[serde(default)]
+    pub unavailable: String,
 }
 
 /// What a group uses at a server.

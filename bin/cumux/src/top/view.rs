@@ -221,7 +221,7 @@ pub mod tests {
         let train = ClientStatus { kernels: 1000, coalesced: 500, gpu_ns: 100_000_000, memory: 3 << 30, waits: 10, ..client(4242, "train") };
         let infer = ClientStatus { kernels: 7, memory: 64 << 20, memory_limit: 1 << 30, multiprocessors: 66, priority: 1, ..client(4300, "infer") };
         let broken = ClientStatus { error: result::ILLEGAL_ADDRESS, fault: "illegal address".into(), ..client(4400, "/opt/x/broken") };
-        let card = ServedDevice { id: "cuda:0".into(), name: "NVIDIA H200".into(), multiprocessors: 132, memory: 140 << 30, uuid: String::new() };
+        let card = ServedDevice { id: "cuda:0".into(), name: "NVIDIA H200".into(), multiprocessors: 132, memory: 140 << 30, ..ServedDevice::default() };
         let server = ServerStatus {
             pid: 690,
             state: "ACTIVE".into(),

@@ -18,6 +18,9 @@ const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 /// Why a request to the API server failed.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum ApiError {
+    /// No address of an API server.
+    #[error("--api-server {0}: write https://HOST:PORT")]
+    Address(String),
     /// The service account's files.
     #[error("cannot read {0}: {1}. Is this a pod with a service account? Otherwise name --api-server, --token-file and --ca-file")]
     Account(String, String),
@@ -68,8 +71,17 @@ impl Api {
     /// that it is checked against.
     ///
     /// # Errors
-    /// The certificates cannot be read.
+    /// This is no address, or the token or the certificates cannot be read.
     pub fn at(server: &str, token: Option<PathBuf>, authorities: Option<&Path>) -> Result<Self, ApiError> {
+        let uri: Option<ureq::http::Uri> = server.parse().ok();
+        let is_one =
+            uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.path().trim_matches('/').is_empty());
+        if !is_one {
+            return Err(ApiError::Address(server.to_owned()));
+        }
+        if let Some(file) = &token {
+            fs::read_to_string(file).map_err(|error| ApiError::Account(file.display().to_string(), error.to_string()))?;
+        }
         let mut tls = TlsConfig::builder().provider(TlsProvider::Rustls).unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()));
         if let Some(path) = authorities {
             let account = |why: String| ApiError::Account(path.display().to_string(), why);
@@ -198,5 +210,10 @@ mod tests {
         let empty = tempfile::NamedTempFile::new().unwrap();
         let text = Api::at("https://x", None, Some(empty.path())).unwrap_err().to_string();
         assert!(text.contains("no certificate"), "{text}");
+        for wrong in ["", "host", "host:6443", "ftp://host", "https://", "https://host/path"] {
+            assert_eq!(Api::at(wrong, None, None).unwrap_err(), ApiError::Address(wrong.into()));
+        }
+        let text = Api::at("https://[::1]:6443/", Some("/nonexistent/token".into()), None).unwrap_err().to_string();
+        assert!(text.contains("/nonexistent/token"), "{text}");
     }
 }

@@ -93,12 +93,15 @@ impl Running {
     /// # Errors
     /// The thread, its runtime or its sockets cannot be made.
     pub fn start(options: Options, driver: Arc<Driver>) -> io::Result<Self> {
+        let named = |path: PathBuf, option: &'static str| {
+            move |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}. Is kubelet's folder mounted there ({option})?", path.display()))
+        };
         let runtime = service::runtime()?;
-        fs::create_dir_all(&options.plugin)?;
+        fs::create_dir_all(&options.plugin).map_err(named(options.plugin.clone(), "--plugin"))?;
         let entered = runtime.enter();
         // First the socket that the other one names.
-        let calls = rpc::listen(&options.endpoint())?;
-        let registration = rpc::listen(&options.registration())?;
+        let calls = rpc::listen(&options.endpoint()).map_err(named(options.endpoint(), "--plugin"))?;
+        let registration = rpc::listen(&options.registration()).map_err(named(options.registration(), "--registry"))?;
         drop(entered);
         let serve = move |runtime: &Runtime, mut ended: watch::Receiver<bool>| {
             runtime.block_on(async {
