@@ -1,10 +1,10 @@
 """Nobody suffers from a neighbour: programs of many kinds, each checking itself, beside clients that fault, are killed, or never end.
 
 tests/gpu/faults.py FOLDER OUT.json [--faults N] [--classes A,B,...] [--copies N] [--mps-faults N] [--gap S]
-                    [--endless] [--executor-kills N]
+                    [--endless] [--endless-rounds N] [--executor-kills N]
 
 FOLDER holds cumux, lib/libcuda.so.1, steady and culprit (tests/gpu/faults.sh packs it). Standard library only. Prints a table, writes OUT.json with
-`targets`, and ends with status 0 if all are met.
+`targets`, and ends with status 0 if all are met. DEVICE is the device of cumux (cuda:0).
 """
 
 import argparse
@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -38,6 +39,8 @@ arguments.add_argument("--seed", type=int, default=1)
 arguments.add_argument("--limit", type=float, default=480, help="seconds for everything")
 arguments.add_argument("--executor-kills", type=int, default=0, help="SIGKILLs of the serving executor, with eight programs at work")
 arguments.add_argument("--endless", action="store_true", help="also programs beside a kernel that does not end")
+arguments.add_argument("--endless-rounds", type=int, default=0, help="so many short rounds of that, each with a daemon of its own and newcomers at another moment; "
+                       "where a program hangs, OUT-hang-N.txt has all that can be seen of the processes")
 options = arguments.parse_args()
 folder = options.folder.resolve()
 chance = random.Random(options.seed)
@@ -90,7 +93,7 @@ class Service:
         if self.mode == "native":
             return self
         # A daemon keeps what it inherits: it gets no pipe of ours.
-        command = ["nvidia-cuda-mps-control", "-d"] if self.mode == "mps" else [str(folder / "cumux"), "control", "--device", "cuda:0", "-d"]
+        command = ["nvidia-cuda-mps-control", "-d"] if self.mode == "mps" else [str(folder / "cumux"), "control", "--device", os.environ.get("DEVICE", "cuda:0"), "-d"]
         subprocess.run(command, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=True)
         return self
 
@@ -122,9 +125,12 @@ def finish(process, seconds):
 
 def innocents(service, seconds):
     started = [(kind, service.start("steady", kind, seconds)) for kind in options.kinds.split(",") for _ in range(options.copies)]
+    patience = 60
     for kind, process in started:
-        if not process.is_ready():
+        if not process.is_ready(patience):
             print(f"  {kind} did not start: {process.text()[-200:].strip()} {process.text(1)[-300:]}", flush=True)
+            # The others have had their time.
+            patience = 1
     return started
 
 
@@ -226,6 +232,75 @@ def run_endless(mode, table):
             (options.out.parent / (options.out.stem + "-endless.log")).write_text(service.log()[-300_000:])
 
 
+# When newcomers start, in seconds after the kernel that does not end.
+MOMENTS = (0.5, 0.0, 0.2, 0.05)
+
+
+def look_at(service, what, number):
+    """Writes down what the processes do: for whoever has to find out why a program hangs."""
+    text = [what]
+    try:
+        text.append(subprocess.run([str(folder / "cumux"), "status", "--json"], env=service.env, capture_output=True, text=True, timeout=10).stdout)
+    except subprocess.TimeoutExpired:
+        text.append("the daemon does not answer")
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if "cumux" not in command and str(folder) not in command:
+                continue
+            text.append(f"== {process.name} {command}")
+            for task in sorted((process / "task").glob("*")):
+                text.append("  ".join([task.name, *((task / name).read_text(errors="replace").strip() for name in ("comm", "wchan", "syscall"))]))
+            if shutil.which("cuda-gdb") and " executor " in f" {command}":
+                text.append(subprocess.run(["cuda-gdb", "-batch", "-p", process.name, "-ex", "thread apply all backtrace 40"],
+                                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60).stdout)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            text.append(str(error))
+    for name in ("control.log", "server.log"):
+        for path in sorted((service.room / "log").glob(name + "*"), reverse=True):
+            text.append(f"== {path.name}\n" + path.read_text(errors="replace")[-200_000:])
+    (options.out.parent / f"{options.out.stem}-hang-{number}.txt").write_text("\n".join(text))
+
+
+def run_endless_rounds(table):
+    """Early programs, a kernel that does not end, newcomers: again and again. Nobody may need longer than twelve seconds to be ready."""
+    os.environ.setdefault("CUMUX_LOG", "debug")
+    hangs = 0
+    for number in range(options.endless_rounds):
+        if time.monotonic() > END - 40 or hangs == 3:
+            break
+        with Service("cumux") as service:
+            programs, why = [], None
+
+            def start(kinds, seconds):
+                started = [(kind, service.start("steady", kind, seconds)) for kind in kinds]
+                programs.extend(started)
+                until = time.monotonic() + 12
+                return next((kind for kind, process in started if not process.is_ready(max(0.1, until - time.monotonic()))), None)
+
+            late = start(KINDS, 3)
+            why = f"{late}, which was there before, is not ready" if late else None
+            culprit = service.start("culprit", "endless")
+            if not why and not culprit.is_ready(12):
+                why = "the program with the kernel that does not end is not ready"
+            if not why:
+                time.sleep(MOMENTS[number % len(MOMENTS)])
+                late = start(KINDS, 1.5)
+                why = f"{late}, a newcomer, is not ready" if late else None
+            if why:
+                hangs += 1
+                table["stories"].append(f"round {number}: {why}")
+                look_at(service, why, number)
+                table["hung"] += 1
+            else:
+                judge(programs, time.monotonic() + 20, table)
+            culprit.kill()
+            for _, process in programs:
+                if process.process.poll() is None:
+                    process.kill()
+        table["faults"]["endless"] = table["faults"].get("endless", 0) + 1
+
+
 def executor_of(service, other_than=None, seconds=30):
     """The executor that serves, once it is another one than the one named and the next one stands by; None if that takes too long."""
     until = time.monotonic() + seconds
@@ -305,24 +380,28 @@ def main():
     if options.endless:
         run_endless("cumux", tables.setdefault("cumux, endless", fresh()))
         run_endless("native", tables.setdefault("native, endless", fresh()))
+    if options.endless_rounds:
+        run_endless_rounds(tables.setdefault("cumux, endless, rounds", fresh()))
     if options.mps_faults:
         run_mps(tables.setdefault("mps", fresh()))
     if options.executor_kills:
         run_executor_kills(tables.setdefault("cumux, executor killed", fresh()))
-    ours, beside, killed = (tables.get(name, fresh()) for name in ("cumux", "cumux, endless", "cumux, executor killed"))
+    ours, beside, rounds, killed = (tables.get(name, fresh()) for name in ("cumux", "cumux, endless", "cumux, endless, rounds", "cumux, executor killed"))
+    bad = {key: sum(table[key] for table in (ours, beside, rounds, killed)) for key in ("hurt", "wrong", "hung")}
     # A pause counts once for each innocent and fault. The kind with 20 ms kernels always waits a
     # little, so pauses up to 40 ms do not count, and none of the kind with 300 ms kernels.
     pauses = [pause for pause in ours["pauses"] if pause > 40]
     targets = [
-        {"name": "innocents hurt", "value": ours["hurt"] + beside["hurt"] + killed["hurt"], "target": 0, "met": ours["hurt"] + beside["hurt"] + killed["hurt"] == 0},
-        {"name": "wrong results", "value": ours["wrong"] + beside["wrong"] + killed["wrong"], "target": 0, "met": ours["wrong"] + beside["wrong"] + killed["wrong"] == 0},
-        {"name": "hangs", "value": ours["hung"] + beside["hung"] + killed["hung"], "target": 0, "met": ours["hung"] + beside["hung"] + killed["hung"] == 0},
+        {"name": "innocents hurt", "value": bad["hurt"], "target": 0, "met": bad["hurt"] == 0},
+        {"name": "wrong results", "value": bad["wrong"], "target": 0, "met": bad["wrong"] == 0},
+        {"name": "hangs", "value": bad["hung"], "target": 0, "met": bad["hung"] == 0},
         {"name": "culprits told their error, share", "value": round(ours["told"] / max(1, ours["told"] + ours["untold"]), 3), "target": 0.95, "met": ours["told"] >= 0.95 * (ours["told"] + ours["untold"])},
         {"name": "kills of the executor that were not made", "value": options.executor_kills - killed.get("kills", 0), "target": 0, "met": killed.get("kills", 0) >= options.executor_kills},
         {"name": "pause p50, ms", "value": quantile(pauses, 0.5), "target": 200, "met": not pauses or quantile(pauses, 0.5) <= 200},
         {"name": "pause p99, ms", "value": quantile(pauses, 0.99), "target": 500, "met": not pauses or quantile(pauses, 0.99) <= 500},
     ]
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(query, capture_output=True, text=True).stdout.strip() if shutil.which(query[0]) else "no card"
     commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else "unknown"
     options.out.write_text(json.dumps({"date": str(date.today()), "commit": commit, "driver": driver, "targets": targets, "tables": tables}, indent=1))
     print(f"{driver}, commit {commit}, {date.today()}")

@@ -84,6 +84,7 @@ pub fn use_window(session: &Arc<Session>, inner: &mut Inner, header: Header, end
 pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
     in_background(session, inner, header, end, move |session| {
         let allocate = || {
+            session.prepare_allocation(device, bytes, align);
             session.lock_then_deliver(
                 |inner| {
                     if inner.phase.is_closed() { Err(result::NOT_INITIALIZED) } else { session.allocate(inner, device, bytes, align) }
@@ -91,6 +92,7 @@ pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: 
             )
         };
         let done = session.shared.departures.retry(|| session.shared.with_patience(allocate));
+        session.drop_prepared();
         match done {
             Ok(address) => (Change::Alloc { address, bytes }, answer_with(result::SUCCESS, address, 0)),
             Err(code) => (Change::Nothing, answer(code)),
@@ -103,8 +105,9 @@ pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: 
 pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
     in_background(session, inner, header, end, move |session| {
         let create = || {
+            session.prepare_physical(device, bytes);
             session.lock_then_deliver(|inner| {
-                if inner.phase.is_closed() {
+                if inner.phase.is_closed() || inner.phase.is_elsewhere() {
                     return Err(result::NOT_INITIALIZED);
                 }
                 let (change, code) = session.physical_create(inner, handle, device, bytes);
@@ -112,6 +115,7 @@ pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u6
             })
         };
         let done = session.shared.departures.retry(|| session.shared.with_patience(create));
+        session.drop_prepared();
         done.map_or_else(|code| (Change::Nothing, answer(code)), |change| (change, answer(result::SUCCESS)))
     })
 }

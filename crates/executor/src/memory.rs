@@ -7,14 +7,14 @@ use crate::error::ExecutorError;
 pub(crate) use crate::extents::ExtentNote;
 use crate::heap::Heap;
 use crate::objects::{Change, Mapped, Objects, SharedPhysical};
-use crate::session::{Inner, Session};
+use crate::session::{Inner, PreparedExtent, Session};
 use crate::shared::{answer, is_memory, result_of};
 use cumux_device::DeviceError;
 use cumux_wire::cuda::MemoryAccess;
 use cumux_wire::layout::{self, DeviceIndex};
 use cumux_wire::record::Header;
 use cumux_wire::result;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// The access that a client can set for a mapping.
@@ -51,6 +51,15 @@ pub(crate) fn physical_key(handle: u32) -> String {
     format!("physical-{handle}")
 }
 
+/// The size of the extent that is made for an allocation of so many whole granules.
+fn extent_size(inner: &Inner, device_index: DeviceIndex, exact: u64) -> u64 {
+    match exact {
+        e if e > OWN_EXTENT => e,
+        e if e <= FIRST_EXTENT && !inner.memory.heap.extents().iter().any(|(at, _)| layout::arena_device(*at) == device_index) => FIRST_EXTENT,
+        _ => EXTENT,
+    }
+}
+
 impl Session {
     /// An allocation of `bytes` bytes, charged and permitted. The caller commits it.
     ///
@@ -58,7 +67,8 @@ impl Session {
     /// A result code.
     pub(crate) fn allocate(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, u32> {
         // An alignment beyond the extents' own would need more memory than is charged.
-        let device_index = self.device_index(device).filter(|_| bytes != 0 && align <= GRANULE && !inner.phase.is_closed()).ok_or(result::INVALID_VALUE)?;
+        let is_ours = !inner.phase.is_closed() && !inner.phase.is_elsewhere();
+        let device_index = self.device_index(device).filter(|_| bytes != 0 && align <= GRANULE && is_ours).ok_or(result::INVALID_VALUE)?;
         let part = layout::arena_window(device_index);
         let rounded = Heap::rounded(bytes).ok_or(result::OUT_OF_MEMORY)?;
         self.charge(device, rounded)?;
@@ -89,15 +99,60 @@ impl Session {
         }
     }
 
+    /// Makes the extent that an allocation of `bytes` bytes will need, if it needs one. The card
+    /// takes its time for that, beside a kernel that does not end for ever: so nobody waits for the
+    /// session's lock meanwhile, and the session can go on elsewhere. What goes wrong here goes
+    /// wrong once more when the allocation is made, which says so.
+    pub(crate) fn prepare_allocation(&self, device: u32, bytes: u64, align: u64) {
+        let Some((device_index, rounded)) = self.device_index(device).zip(Heap::rounded(bytes)) else { return };
+        self.prepare_extent(device, device_index, |inner| {
+            let fits = inner.memory.heap.fits(bytes, align, &layout::arena_window(device_index));
+            let exact = rounded.checked_next_multiple_of(GRANULE).filter(|_| !fits)?;
+            Some((rounded, extent_size(inner, device_index, exact)))
+        });
+    }
+
+    /// Makes physical memory of so many bytes, as [`Session::prepare_allocation`] does it.
+    pub(crate) fn prepare_physical(&self, device: u32, bytes: u64) {
+        let Some(device_index) = self.device_index(device).filter(|_| bytes.is_multiple_of(GRANULE) && bytes > 0) else { return };
+        self.prepare_extent(device, device_index, |_| Some((bytes, bytes)));
+    }
+
+    /// Makes an extent if `need` says so: what will be charged for it, and its size.
+    fn prepare_extent(&self, device: u32, device_index: DeviceIndex, need: impl FnOnce(&Inner) -> Option<(u64, u64)>) {
+        let needed = self.lock_then_deliver(|inner| if inner.phase.is_closed() || inner.phase.is_elsewhere() { None } else { need(inner) });
+        let Some((charged, bytes)) = needed else { return };
+        // Nothing is made that the client's limit does not allow.
+        if !self.would_be_charged(device, charged) {
+            return;
+        }
+        if let Ok(file) = self.shared.create_extent(device_index, bytes) {
+            self.drop_prepared();
+            *self.prepared.lock() = Some(PreparedExtent { device_index, bytes, file });
+        }
+    }
+
+    /// What was prepared and not used is not needed.
+    pub(crate) fn drop_prepared(&self) {
+        let unused = self.prepared.lock().take();
+        if let Some(PreparedExtent { device_index, file, .. }) = unused {
+            self.shared.cards.forget_extent(device_index, file.as_fd());
+        }
+    }
+
+    /// The extent that was prepared, if it is the right one; else one that is made now.
+    fn take_extent(&self, device_index: DeviceIndex, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        let is_right = |prepared: &mut PreparedExtent| prepared.device_index == device_index && prepared.bytes == bytes;
+        // A separate statement, so that the lock is released.
+        let prepared = self.prepared.lock().take_if(is_right);
+        prepared.map_or_else(|| self.shared.create_extent(device_index, bytes), |prepared| Ok(prepared.file))
+    }
+
     /// A new extent with room for `bytes`.
     fn extend(&self, inner: &mut Inner, device_index: DeviceIndex, bytes: u64) -> Result<(), ExecutorError> {
         let exact = bytes.checked_next_multiple_of(GRANULE);
         let exact = exact.ok_or_else(|| DeviceError::OutOfMemory("more than there are addresses".into()))?;
-        let wanted = match exact {
-            e if e > OWN_EXTENT => e,
-            e if e <= FIRST_EXTENT && !inner.memory.heap.extents().iter().any(|(at, _)| layout::arena_device(*at) == device_index) => FIRST_EXTENT,
-            _ => EXTENT,
-        };
+        let wanted = extent_size(inner, device_index, exact);
         match self.extent(inner, device_index, wanted) {
             Err(error) if is_memory(&error) && wanted > exact => self.extent(inner, device_index, exact),
             other => other,
@@ -106,7 +161,7 @@ impl Session {
 
     fn extent(&self, inner: &mut Inner, device_index: DeviceIndex, bytes: u64) -> Result<(), ExecutorError> {
         let cards = &self.shared.cards;
-        let file = self.shared.create_extent(device_index, bytes)?;
+        let file = self.take_extent(device_index, bytes)?;
         // Two extents at one address are not made in the same nanosecond.
         let note = ExtentNote { bytes, name: Some(cumux_link::recorder::now_ns()) };
         let Some(address) = self.shared.arena.lock().allocate(bytes, GRANULE, &layout::arena_window(device_index)) else {
@@ -221,7 +276,7 @@ impl Session {
         if let Err(code) = self.charge(device, bytes) {
             return (Change::Nothing, code);
         }
-        let made = self.shared.cards.create_extent(device_index, bytes).map_err(ExecutorError::from).and_then(|file| {
+        let made = self.take_extent(device_index, bytes).map_err(ExecutorError::from).and_then(|file| {
             let kept = self.shared.keep(self.config.id, &physical_key(handle), &bytes.to_string(), &[file.as_fd()]);
             kept.inspect_err(|_| self.shared.cards.forget_extent(device_index, file.as_fd()))?;
             Ok(file)

@@ -90,6 +90,8 @@ pub struct Session {
     inner: Mutex<Inner>,
     /// Reports of the device that came while somebody held the lock.
     mailbox: Mutex<Vec<Reported>>,
+    /// What was made for its next extent, before its lock is taken. A lock that is held alone.
+    pub(crate) prepared: Mutex<Option<PreparedExtent>>,
     /// Set once everything that a predecessor left is made anew.
     opened: OnceLock<()>,
     told_of_shortage: Once,
@@ -116,6 +118,13 @@ pub struct Inner {
     pub meter: Meter,
     /// Lists that are filled and emptied again and again.
     pub lists: Lists,
+}
+
+/// An extent that is made, and that nobody has yet.
+pub(crate) struct PreparedExtent {
+    pub(crate) device_index: DeviceIndex,
+    pub(crate) bytes: u64,
+    pub(crate) file: OwnedFd,
 }
 
 /// The device memory of a session.
@@ -228,6 +237,7 @@ impl Session {
                 lists: Lists::default(),
             }),
             mailbox: Mutex::default(),
+            prepared: Mutex::default(),
             opened: OnceLock::new(),
             told_of_shortage: Once::new(),
             config,
@@ -304,6 +314,16 @@ impl Session {
             self.tell_of_shortage(bytes, shortage);
             result::OUT_OF_MEMORY
         })
+    }
+
+    /// Whether so much more would be allowed now.
+    pub(crate) fn would_be_charged(&self, device: u32, bytes: u64) -> bool {
+        let Some(device_index) = self.device_index(device) else { return false };
+        let is_allowed = self.shared.charge(self.config.id, device_index, bytes, self.limit(device)).is_ok();
+        if is_allowed {
+            self.shared.refund(self.config.id, device_index, bytes);
+        }
+        is_allowed
     }
 
     /// A card of which there is less than it says surprises whoever runs the program. It is said

@@ -59,7 +59,7 @@ impl<H: Host> Core<H> {
                 session.stays_because.clear();
             } else if was_here {
                 // It stayed for a while, and goes on as after a takeover.
-                session.seat = Seat::No;
+                session.leave_seat();
                 if !session.wants_own() {
                     session.moving = Moving::between(Way::TakenOver);
                 } else if matches!(session.moving, Moving::Asked { .. }) {

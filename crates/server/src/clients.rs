@@ -317,7 +317,7 @@ impl<H: Host> Core<H> {
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
         let Some(result) = session.fail(code) else { return };
         let had_it = session.seat.elsewhere();
-        session.seat = Seat::No;
+        session.leave_seat();
         session.status.error = result;
         session.status.fault = shortened(why);
         if let Some(Err(error)) = session.files.take().map(|files| files.fail(result, why)) {

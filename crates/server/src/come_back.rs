@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 /// How long it stays apart at first.
-const FIRST: Duration = Duration::from_secs(1);
+pub(crate) const COME_BACK_FIRST: Duration = Duration::from_secs(1);
 /// How long it stays apart at most.
 const LONGEST: Duration = Duration::from_secs(64);
 /// It is left alone *again* if that happens within so many times its last stay.
@@ -25,7 +25,7 @@ impl ComeBack {
     pub(crate) fn after_leaving(&mut self, now: Instant) -> Instant {
         let wait = match self.last {
             Some((since, wait)) if now < since + wait * SOON => (wait * 2).min(LONGEST),
-            _ => FIRST,
+            _ => COME_BACK_FIRST,
         };
         self.last = Some((now, wait));
         now + wait
@@ -48,6 +48,6 @@ mod tests {
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
         now += LONGEST * SOON;
-        assert_eq!(stays.after_leaving(now), now + FIRST, "it has changed its ways");
+        assert_eq!(stays.after_leaving(now), now + COME_BACK_FIRST, "it has changed its ways");
     }
 }

@@ -1,6 +1,7 @@
 //! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and
 //! letting the next one take over.
 
+use crate::come_back::COME_BACK_FIRST;
 use crate::core::{Core, Ending};
 use crate::event;
 use crate::host::{Host, Role};
@@ -191,7 +192,7 @@ impl<H: Host> Core<H> {
             return false;
         }
         session.seat_attempts += 1;
-        session.seat = Seat::No;
+        session.leave_seat();
         let active = self.executors.service.active();
         if let Some(worker) = active.and_then(|id| self.executors.workers.get_mut(&id)).filter(|worker| worker.has_keeper()) {
             worker.lose_keeper();
@@ -284,10 +285,12 @@ impl<H: Host> Core<H> {
         let Some(worker) = self.executors.workers.get(&id) else { return };
         let pid = worker.pid;
         self.set_aside(id, &staying.iter().copied().collect());
-        // They come back when their work has ended.
+        // They come back when their work has ended. Who stays because of a fault costs nobody
+        // anything, and the executor ends soon.
+        let (now, at_fault) = (Instant::now(), self.executors.calm_until.is_some());
         for session in staying {
             if let Some(session) = self.clients.sessions.get_mut(session) {
-                session.move_after = Some(session.come_back.after_leaving(Instant::now()));
+                session.move_after = Some(if at_fault { now + COME_BACK_FIRST } else { session.come_back.after_leaving(now) });
             }
         }
         let pids: Vec<u32> = staying.iter().filter_map(|id| self.clients.sessions.get(id)).map(|session| session.about.pid).collect();
@@ -304,7 +307,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn apart_is_over(&mut self, id: u64, unexplained_after: Option<Duration>) {
         let mut over = Vec::new();
         for session in self.clients.sessions.values_mut().filter(|session| session.seat.elsewhere() == Some(id)) {
-            session.seat = Seat::No;
+            session.leave_seat();
             session.unexplained_after = unexplained_after;
             if session.is_leaving() {
                 over.push(session.about.id);
@@ -362,7 +365,7 @@ impl<H: Host> Core<H> {
         self.executors.service = Service::ByNobody;
         self.executors.unexplained_after = if let Departure::Ended { lived } = departure { Some(lived) } else { None };
         for session in self.clients.sessions.values_mut().filter(|session| session.seat.elsewhere().is_none()) {
-            session.seat = Seat::No;
+            session.leave_seat();
             if matches!(session.moving, Moving::Asked { .. }) {
                 session.moving = Moving::Still;
             }

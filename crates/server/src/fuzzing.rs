@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::host::{Fate, Host, Role};
 use crate::keeper::Told;
 use crate::outbox::Outbox;
+use crate::session::{ClientSession, Seat};
 use crate::worker::Worker;
 use crate::{Limits, Options};
 use cumux_link::pulse::Motion;
@@ -181,12 +182,21 @@ impl Bench {
         self.core.handle(event);
     }
 
+    /// Whoever is with no executor waits for one, and for nothing else.
+    fn check_waiting(&self) {
+        let waits = |session: &&ClientSession| session.seat == Seat::No && session.own_failures == 0 && session.move_after.is_some();
+        if let Some(session) = self.core.clients.sessions.values().find(waits) {
+            panic!("session {} is with no executor, and waits for a time", session.about.id);
+        }
+    }
+
     /// Carries out what follows, until nothing follows any more.
     fn settle(&mut self) {
         loop {
             if self.is_done() {
                 return;
             }
+            self.check_waiting();
             self.core.reconcile(self.now());
             // Ends of processes come from a thread: what was there before this mark comes before
             // it.

@@ -78,7 +78,7 @@ impl<H: Host> Core<H> {
             return false;
         }
         session.moving = Moving::Between { way: *way, turned_back: why.to_owned() };
-        session.seat = Seat::No;
+        session.leave_seat();
         let home = if session.wants_own() { Home::Shared } else { Home::Own { by: Wisher::Server } };
         let name = session.name();
         self.log.line(&format!("Client {name} could not be taken where it was to go ({why}); it goes on elsewhere"));
@@ -90,7 +90,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn give_up_move(&mut self, id: u32, why: &str) {
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
         session.stays_because = why.to_owned();
-        session.move_after = Some(Instant::now() + AGAIN);
+        session.move_after = (session.seat != Seat::No).then(|| Instant::now() + AGAIN);
         let before = match session.movers.first() {
             Some(mover) => Some(mover.before),
             // An administrator's move of an earlier server, for which nobody waits any more.

@@ -180,7 +180,7 @@ impl Default for Limits {
             metrics: Duration::from_secs(1),
             terminate: Duration::from_secs(4),
             heartbeat: Some(Duration::from_secs(5)),
-            standbys: 2,
+            standbys: 3,
             confines: true,
             addresses: Addresses::Lower,
             device_retry: Some(Duration::from_secs(10)),

@@ -113,7 +113,7 @@ impl<H: Host> Core<H> {
         steps::pass(Step::ServerHeardOfRelease);
         // As well if nobody has asked: it has answered an earlier server.
         session.update(status);
-        session.seat = Seat::No;
+        session.leave_seat();
         session.unexplained_after = None;
         session.moving = Moving::between(Way::Moved);
         if session.is_leaving() {

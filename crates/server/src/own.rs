@@ -88,7 +88,7 @@ impl<H: Host> Core<H> {
         let pid = worker.pid;
         let Some(session) = self.clients.sessions.get_mut(&of).filter(|session| session.seat == Seat::Promised { worker: id }) else { return };
         if !resumed.contains(&of) {
-            session.seat = Seat::No;
+            session.leave_seat();
             let why = lost.into_iter().find(|(session, _)| *session == of).map_or_else(|| "it came without its files".to_owned(), |(_, why)| why);
             return self.not_taken(of, &why);
         }

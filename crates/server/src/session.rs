@@ -287,6 +287,13 @@ impl ClientSession {
         }
     }
 
+    /// No executor has it any more. It waits for nothing but the one where it is to be: how long it
+    /// was to stay where it was counts no more.
+    pub(crate) fn leave_seat(&mut self) {
+        self.seat = Seat::No;
+        self.move_after = None;
+    }
+
     /// What gives it to an executor.
     pub(crate) fn attach(&self) -> ToExecutor {
         ToExecutor::Attach {
@@ -477,8 +484,7 @@ mod tests {
         assert_eq!(shared_anew(&cards, &got, Share::ALL).iter().map(|p| p.multiprocessors).collect::<Vec<_>>(), [78, 132]);
     }
 
-    #[test]
-    fn a_status_keeps_who_it_is_and_its_first_fault() {
+    fn session() -> ClientSession {
         let about = message::SessionConfig {
             id: 3,
             pid: 44,
@@ -493,7 +499,23 @@ mod tests {
             group: None,
         };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
-        let mut session = ClientSession::new(about, Files::create(client).unwrap(), 1);
+        ClientSession::new(about, Files::create(client).unwrap(), 1)
+    }
+
+    /// On an H200 a client waited for sixteen seconds: it was to stay so long with an executor that
+    /// had ended by then, and could not be taken by the one that served.
+    #[test]
+    fn who_is_with_no_executor_waits_for_no_time_to_pass() {
+        let mut session = session();
+        session.seat = Seat::Apart { worker: 3 };
+        session.move_after = Some(session.come_back.after_leaving(Instant::now()));
+        session.leave_seat();
+        assert_eq!((session.seat, session.move_after), (Seat::No, None));
+    }
+
+    #[test]
+    fn a_status_keeps_who_it_is_and_its_first_fault() {
+        let mut session = session();
         session.status.error = result::ILLEGAL_ADDRESS;
         session.status.fault = "illegal address".into();
         session.update(ClientStatus { session: 99, pid: 98, kernels: 5, state: "odd".into(), ..ClientStatus::default() });

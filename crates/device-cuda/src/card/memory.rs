@@ -5,6 +5,12 @@ use crate::context::PinnedWindow;
 use cumux_device::{ClientId, DeviceError, Memory};
 use cumux_ranges::AllowedRange;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// How often, and with which pause, windows that were mapped ahead for nothing are tried to be
+/// unmapped.
+const FORGET_ATTEMPTS: u32 = 60;
+const FORGET_AGAIN: Duration = Duration::from_secs(1);
 
 impl Memory for Card {
     fn capacity(&self) -> u64 {
@@ -73,9 +79,18 @@ impl Memory for Card {
         self.check_loss(self.expected_windows.expect(&self.shared.driver, window, address, bytes, used)).map(|()| true)
     }
 
+    /// The driver waits for every kernel that runs before it unpins memory, and nobody submits
+    /// anything meanwhile. So this is done while none runs that may not end, and tried for a while.
+    /// What remains then is found by its client, or goes with the process.
     fn forget_expected(&self, is_forgotten: &dyn Fn(u64) -> bool) {
         self.extents.forget_expected(is_forgotten);
-        self.expected_windows.forget(is_forgotten);
+        for _ in 0..FORGET_ATTEMPTS {
+            if !self.expected_windows.holds(is_forgotten) || self.shared.gate.run_if_quiet(|| self.expected_windows.forget(is_forgotten)).is_some() {
+                return;
+            }
+            std::thread::sleep(FORGET_AGAIN);
+        }
+        tracing::debug!("windows that were mapped ahead stay: kernels run all the time");
     }
 
     fn use_window(&self, client: ClientId, address: u64, bytes: u64) -> Result<(), DeviceError> {

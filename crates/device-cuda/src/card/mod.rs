@@ -173,6 +173,8 @@ impl Card {
             }
             leave
         }));
+        let gate = shared.gate.clone();
+        card.extents.set_on_stuck(gate.patience(), Box::new(move || gate.leave_where_stuck()));
         for number in 0..settings.engines {
             let engine = Engine::new(&shared, number).map_err(|error| DeviceError::System(remedy::cannot_prepare(ordinal, &driver.describe(error), error)))?;
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.run()).map_err(thread_failed)?;

@@ -62,9 +62,17 @@ impl ExpectedWindows {
         None
     }
 
-    /// Unmaps the windows at these addresses.
+    /// True if there are windows at these addresses.
+    pub(crate) fn holds(&self, is_forgotten: &dyn Fn(u64) -> bool) -> bool {
+        self.0.lock().keys().any(|address| is_forgotten(*address))
+    }
+
+    /// Unmaps the windows at these addresses. Their client may come all the same, at the same
+    /// moment: [`ExpectedWindows::adopt`] waits until they are unmapped, which takes long while the
+    /// driver is busy.
     pub(crate) fn forget(&self, is_forgotten: &dyn Fn(u64) -> bool) {
-        let gone: Vec<ExpectedWindow> = self.0.lock().extract_if(.., |address, _| is_forgotten(*address)).map(|(_, window)| window).collect();
+        let mut windows = self.0.lock();
+        let gone: Vec<ExpectedWindow> = windows.extract_if(.., |address, _| is_forgotten(*address)).map(|(_, window)| window).collect();
         gone.into_iter().for_each(|expected| PinnedWindow::close(expected.window));
     }
 }

@@ -3,8 +3,12 @@
 //! Address space is reserved from the driver in pieces of [`RESERVATION`] bytes, when something is
 //! first mapped in a piece. Addresses belong to the process, so its cards share the reservations. A
 //! reservation that does not lie where it was asked for is an error.
+//!
+//! What is scrubbed, read and written outside of clients' streams goes through the
+//! [`SideStream`].
 
-use crate::driver::{CardAddress, Driver, MemorySet, Stream};
+use super::side_stream::{OnStuck, SideStream};
+use crate::driver::{CardAddress, Driver, MemorySet};
 use crate::fault::{CudaError, remedy};
 use cumux_device::DeviceError;
 use cumux_ranges::RangeMap;
@@ -13,6 +17,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of address space in one reservation.
 const RESERVATION: u64 = 64 << 30;
@@ -50,15 +55,13 @@ pub(crate) enum MemoryKind {
 
 /// The extents of a card.
 ///
-/// Lock order: `maps` and `side_stream` (both 8) are never held together. The driver is called
-/// under either.
+/// The driver is called under `maps` (lock 8).
 pub(crate) struct Extents {
     driver: Arc<Driver>,
     granule: u64,
     maps: Mutex<Maps>,
-    /// A stream for scrubbing, reading and writing outside of clients' streams, for one thread at a
-    /// time.
-    side_stream: Mutex<Stream>,
+    /// For scrubbing, reading and writing outside of clients' streams.
+    side_stream: SideStream,
 }
 
 /// The error for a call of the driver that failed with `error`. `what` names what was attempted.
@@ -79,13 +82,18 @@ impl Extents {
     /// The driver's error, as a sentence.
     pub(crate) fn new(driver: &Arc<Driver>) -> Result<Extents, DeviceError> {
         let granule = driver.granule().map_err(|error| failure(driver, "the granularity of device memory", error))?;
-        let side_stream = driver.create_stream(0).map_err(|error| failure(driver, "a stream", error))?;
-        Ok(Extents { driver: driver.clone(), granule, maps: Mutex::default(), side_stream: Mutex::new(side_stream) })
+        let side_stream = SideStream::new(driver).map_err(|error| failure(driver, "a stream", error))?;
+        Ok(Extents { driver: driver.clone(), granule, maps: Mutex::default(), side_stream })
+    }
+
+    /// Sets what is done when something outside of clients' streams has not ended after this time.
+    pub(crate) fn set_on_stuck(&self, patience: Duration, act: OnStuck) {
+        self.side_stream.set_on_stuck(patience, act);
     }
 
     /// True if the context still works.
     pub(crate) fn context_works(&self) -> bool {
-        !self.driver.is_idle(*self.side_stream.lock()).is_err_and(CudaError::is_fatal)
+        self.side_stream.context_works()
     }
 
     /// Granularity of extents and mappings in bytes.
@@ -107,11 +115,9 @@ impl Extents {
         let scratch = self.driver.reserve_addresses(0, bytes).map_err(fail)?;
         let zeros = MemorySet { target: scratch, pitch: 0, value: 0, element: SCRUB_ELEMENT, width: bytes / u64::from(SCRUB_ELEMENT), height: 1 };
         let scrubbed = self.driver.map(scratch, memory.as_fd(), 0, bytes).and_then(|()| {
-            let stream = self.side_stream.lock();
-            let set = self.driver.set_memory(&zeros, *stream);
-            let done = self.driver.synchronize(*stream);
+            let set = self.side_stream.run(|stream| self.driver.set_memory(&zeros, stream));
             let unmapped = self.driver.unmap(scratch, bytes);
-            set.and(done).and(unmapped)
+            set.and(unmapped)
         });
         self.driver.free_addresses(scratch, bytes);
         scrubbed.map_err(fail)?;
@@ -257,8 +263,8 @@ impl Extents {
         if into.is_empty() {
             return Ok(());
         }
-        let stream = self.side_stream.lock();
-        self.driver.read(address, into, *stream).map_err(|error| failure(&self.driver, &format!("reading {address:#x}"), error))
+        let read = self.side_stream.read(address, into);
+        read.map_err(|error| failure(&self.driver, &format!("reading {address:#x}"), error))
     }
 
     /// Writes memory outside of clients' streams.
@@ -270,8 +276,8 @@ impl Extents {
         if bytes.is_empty() {
             return Ok(());
         }
-        let stream = self.side_stream.lock();
-        self.driver.write(address, bytes, *stream).map_err(|error| failure(&self.driver, &format!("writing {address:#x}"), error))
+        let written = self.side_stream.write(address, bytes);
+        written.map_err(|error| failure(&self.driver, &format!("writing {address:#x}"), error))
     }
 }
 
@@ -286,10 +292,8 @@ impl Extents {
             return Ok(());
         }
         let zeros = MemorySet { target: address, pitch: 0, value: 0, element: 1, width: bytes, height: 1 };
-        let stream = self.side_stream.lock();
-        let set = self.driver.set_memory(&zeros, *stream);
-        let done = self.driver.synchronize(*stream);
-        set.and(done).map_err(|error| failure(&self.driver, &format!("clearing {address:#x}"), error))
+        let set = self.side_stream.run(|stream| self.driver.set_memory(&zeros, stream));
+        set.map_err(|error| failure(&self.driver, &format!("clearing {address:#x}"), error))
     }
 
     /// Copies memory of the card, outside of clients' streams. The two may not overlap, and either
@@ -301,10 +305,8 @@ impl Extents {
         if bytes == 0 {
             return Ok(());
         }
-        let stream = self.side_stream.lock();
-        let copied = self.driver.copy_row(target, source, bytes, *stream);
-        let done = self.driver.synchronize(*stream);
-        copied.and(done).map_err(|error| failure(&self.driver, &format!("copying {source:#x} to {target:#x}"), error))
+        let copied = self.side_stream.run(|stream| self.driver.copy_row(target, source, bytes, stream));
+        copied.map_err(|error| failure(&self.driver, &format!("copying {source:#x} to {target:#x}"), error))
     }
 }
 
@@ -323,7 +325,5 @@ impl Drop for Extents {
                 self.driver.free_addresses(*piece, RESERVATION);
             }
         }
-        drop(reservations);
-        self.driver.destroy_stream(*self.side_stream.get_mut());
     }
 }

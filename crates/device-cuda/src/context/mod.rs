@@ -10,7 +10,7 @@
 //!    │        └─────▶ placement ─▶ extents
 //!    ├──▶ constants      divided ◀─ module
 //!    ├──▶ partitions ─▶ sm_layout
-//!    └──▶ pinned_window            extents
+//!    └──▶ pinned_window            extents ─▶ side_stream
 //!               ▲
 //!        expected_windows
 //! ```
@@ -28,6 +28,7 @@ mod own_kernels;
 mod partitions;
 mod pinned_window;
 mod placement;
+mod side_stream;
 mod sm_layout;
 mod symbols;
 

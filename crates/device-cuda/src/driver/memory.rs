@@ -146,25 +146,29 @@ impl Driver {
         }
     }
 
-    /// Reads device memory. Returns when the copy is complete or has failed.
+    /// Reads device memory. Returns when the copy is complete or has failed. `wait` is called in
+    /// between: it may wait for the stream in its own way.
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn read(&self, address: CardAddress, into: &mut [u8], stream: Stream) -> Call<()> {
+    pub(crate) fn read(&self, address: CardAddress, into: &mut [u8], stream: Stream, wait: impl FnOnce() -> Call<()>) -> Call<()> {
         // SAFETY: a card address and a live stream. The call writes exactly the slice, which lives
         // until the synchronisation below has ended the copy.
         let begun = CudaError::check(unsafe { (self.table()?.cuMemcpyDtoHAsync_v2)(into.as_mut_ptr().cast(), address, into.len(), stream.raw()) });
-        self.synchronize(stream).and(begun)
+        let waited = wait();
+        self.synchronize(stream).and(waited).and(begun)
     }
 
-    /// Writes device memory. Returns when the copy is complete or has failed.
+    /// Writes device memory. Returns when the copy is complete or has failed. `wait` is as for
+    /// [`Driver::read`].
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn write(&self, address: CardAddress, bytes: &[u8], stream: Stream) -> Call<()> {
+    pub(crate) fn write(&self, address: CardAddress, bytes: &[u8], stream: Stream, wait: impl FnOnce() -> Call<()>) -> Call<()> {
         // SAFETY: a card address and a live stream. The call reads exactly the slice, which lives
         // until the synchronisation below has ended the copy.
         let begun = CudaError::check(unsafe { (self.table()?.cuMemcpyHtoDAsync_v2)(address, bytes.as_ptr().cast(), bytes.len(), stream.raw()) });
-        self.synchronize(stream).and(begun)
+        let waited = wait();
+        self.synchronize(stream).and(waited).and(begun)
     }
 }

@@ -6,6 +6,7 @@
 
 use super::handover::Evacuation;
 use super::state::{ContextState, Engine};
+use crate::quiet::Lateness;
 use crate::track::Reporting;
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, InDoubt};
@@ -51,14 +52,13 @@ impl Engine {
         }
     }
 
-    /// The clients with work in flight that has run for longer than this.
-    pub(super) fn list_long_clients(&self, longer_than_ns: u64) -> Vec<ClientId> {
+    /// The clients with work in flight that has run for longer than this, once for each piece.
+    pub(super) fn list_long_clients(&self, longer_than_ns: u64) -> Vec<(ClientId, Lateness)> {
         let now = self.streams.clock.now();
         let flights = self.streams.tracker.flights();
-        let long: BTreeSet<ClientId> = flights
+        flights
             .filter(|(slot, flight)| slot.still_ns(now) > longer_than_ns && slot.flights().next().is_some_and(|front| front.fence == flight.fence))
-            .map(|(_, flight)| flight.client)
-            .collect();
-        long.into_iter().collect()
+            .map(|(slot, flight)| (flight.client, if slot.is_overdue(now) { Lateness::Overdue } else { Lateness::Long }))
+            .collect()
     }
 }

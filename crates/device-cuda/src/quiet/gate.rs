@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, DeviceError};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -52,7 +52,24 @@ pub(crate) trait LongWorkHolders: Send + Sync {
     /// Lets each engine begin everything again.
     fn resume_long_work(&self);
     /// The clients whose work has run for longer than this.
-    fn list_long_clients(&self, longer_than: Duration) -> BTreeSet<ClientId>;
+    fn list_long_clients(&self, longer_than: Duration) -> BTreeMap<ClientId, Lateness>;
+}
+
+/// Whether work that has run for long is expected to take that long. The smaller one counts of
+/// several pieces of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lateness {
+    /// It is, or nobody knows how long it takes: it has never ended before.
+    Long,
+    /// It should have ended long ago, as it has before.
+    Overdue,
+}
+
+/// Those who are left alone. Beside a kernel that does not end, the work of others may not move
+/// either. Who waits for others goes on elsewhere, as far as it can be told apart.
+fn choose_occupiers(long: &BTreeMap<ClientId, Lateness>) -> BTreeSet<ClientId> {
+    let least = long.values().min();
+    long.iter().filter(|(_, lateness)| Some(*lateness) == least).map(|(client, _)| *client).collect()
 }
 
 /// Why the call that needed a quiet card was not made. The client goes on in another process.
@@ -195,7 +212,7 @@ impl Gate {
         // Before a fault is announced, a card that stands still looks like one with a long kernel:
         // then all others may leave, which does them no harm.
         if !wait(soon) && !is_fault_announced() {
-            let by = self.engines.list_long_clients(self.patience / 2);
+            let by = choose_occupiers(&self.engines.list_long_clients(self.patience / 2));
             let have_left = !by.is_empty() && self.leave_beside(&by);
             if have_left && counts.is_none_or(|counts| !by.contains(&counts.client)) {
                 return Err(NotQuiet::Occupied { by });
@@ -239,14 +256,8 @@ impl Gate {
             return None;
         }
         let resume = Resume(&*self.engines);
-        let holds = |ask: &dyn Fn(&Sender<()>), limit: Duration| {
-            let (ready, answers) = crossbeam_channel::bounded(self.engines.count());
-            ask(&ready);
-            let until = Instant::now() + limit;
-            (0..self.engines.count()).all(|_| !is_fault_announced() && answers.recv_deadline(until).is_ok())
-        };
-        let is_still = holds(&|ready| self.engines.hold_long_work(ready, Until::NothingKnownLong), SHORT_QUIET_LIMIT)
-            && holds(&|ready| self.engines.stop_work(ready), STOP_LIMIT);
+        let is_still = self.holds(&|ready| self.engines.hold_long_work(ready, Until::NothingKnownLong), SHORT_QUIET_LIMIT)
+            && self.holds(&|ready| self.engines.stop_work(ready), STOP_LIMIT);
         let done = (is_still && !is_fault_announced()).then(act);
         drop((resume, request));
         let wait = self.stops.lock().note(done.is_some(), Instant::now());
@@ -257,6 +268,26 @@ impl Gate {
         done
     }
 
+    /// Runs `act` while no kernel runs that is long, or has never ended; not at all (`None`) if that
+    /// does not come soon, or a fault was announced. Nobody leaves for it.
+    ///
+    /// An engine thread must not call this: the engines have to answer.
+    pub(crate) fn run_if_quiet<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let _request = self.requests.try_lock_for(SHORT_QUIET_LIMIT)?;
+        let _resume = Resume(&*self.engines);
+        let is_quiet = self.holds(&|ready| self.engines.hold_long_work(ready, Until::NothingKnownLong), SHORT_QUIET_LIMIT);
+        (is_quiet && !is_fault_announced()).then(act)
+    }
+
+    /// Asks all engines for something. True if all have answered in time, and no fault was
+    /// announced before.
+    fn holds(&self, ask: &dyn Fn(&Sender<()>), limit: Duration) -> bool {
+        let (ready, answers) = crossbeam_channel::bounded(self.engines.count());
+        ask(&ready);
+        let until = Instant::now() + limit;
+        (0..self.engines.count()).all(|_| !is_fault_announced() && answers.recv_deadline(until).is_ok())
+    }
+
     /// How long others wait until the clients are left alone whose work does not end.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
@@ -265,6 +296,13 @@ impl Gate {
     /// Has all others leave these clients. Returns false if they cannot.
     pub(crate) fn leave_beside(&self, by: &BTreeSet<ClientId>) -> bool {
         self.on_occupied.get().is_some_and(|act| act(by))
+    }
+
+    /// Has all others leave the clients whose work has run for long, because something of our own
+    /// does not end beside it. Returns false if there are none, or nobody can leave.
+    pub(crate) fn leave_where_stuck(&self) -> bool {
+        let by = choose_occupiers(&self.engines.list_long_clients(self.patience / 2));
+        !by.is_empty() && self.leave_beside(&by)
     }
 
     /// The unused modules, if there are enough to unload them now.
@@ -287,6 +325,14 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_only_waits_beside_a_long_kernel_is_not_left_with_it() {
+        let occupiers = |long: &[(ClientId, Lateness)]| choose_occupiers(&long.iter().copied().collect()).into_iter().collect::<Vec<_>>();
+        assert_eq!(occupiers(&[(1, Lateness::Overdue), (2, Lateness::Long), (3, Lateness::Overdue)]), [2]);
+        assert_eq!(occupiers(&[(1, Lateness::Overdue), (3, Lateness::Overdue)]), [1, 3], "they cannot be told apart");
+        assert!(occupiers(&[]).is_empty());
+    }
 
     #[test]
     fn attempts_that_fail_become_rare_and_one_that_does_not_ends_that() {
