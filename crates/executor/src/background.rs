@@ -1,14 +1,18 @@
 //! What is slow (loading modules, pinning memory, making extents) is done on [other
 //! threads](crate::workers). The client's ring waits meanwhile; other clients do not.
 
+use crate::arena::GRANULE;
 use crate::error::ExecutorError;
+use crate::heap::Heap;
+use crate::memory::extent_size;
 use crate::objects::{Change, ModuleSpec};
-use crate::session::{Inner, Session, now_ns};
+use crate::session::{Inner, PreparedExtent, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
 use crate::suspicion;
 use cumux_device::{DeviceError, GlobalsAllocator, Image, ModuleInfo};
 use cumux_ring::file::Constant;
 use cumux_ring::page::Answer;
+use cumux_wire::layout::{self, DeviceIndex};
 use cumux_wire::record::{Header, Op};
 use cumux_wire::result;
 use std::collections::BTreeSet;
@@ -202,6 +206,39 @@ impl GlobalsAllocator for Restored<'_> {
 }
 
 impl Session {
+    /// Makes the extent that an allocation of `bytes` bytes will need, if it needs one. The card
+    /// takes its time for that, beside a kernel that does not end for ever: so nobody waits for the
+    /// session's lock meanwhile, and the session can go on elsewhere. What goes wrong here goes
+    /// wrong once more when the allocation is made, which says so.
+    pub(crate) fn prepare_allocation(&self, device: u32, bytes: u64, align: u64) {
+        let Some((device_index, rounded)) = self.device_index(device).zip(Heap::rounded(bytes)) else { return };
+        self.prepare_extent(device, device_index, |inner| {
+            let fits = inner.memory.heap.fits(bytes, align, &layout::arena_window(device_index));
+            let exact = rounded.checked_next_multiple_of(GRANULE).filter(|_| !fits)?;
+            Some((rounded, extent_size(inner, device_index, exact)))
+        });
+    }
+
+    /// Makes physical memory of so many bytes, as [`Session::prepare_allocation`] does it.
+    pub(crate) fn prepare_physical(&self, device: u32, bytes: u64) {
+        let Some(device_index) = self.device_index(device).filter(|_| bytes.is_multiple_of(GRANULE) && bytes > 0) else { return };
+        self.prepare_extent(device, device_index, |_| Some((bytes, bytes)));
+    }
+
+    /// Makes an extent if `need` says so: what will be charged for it, and its size.
+    fn prepare_extent(&self, device: u32, device_index: DeviceIndex, need: impl FnOnce(&Inner) -> Option<(u64, u64)>) {
+        let needed = self.lock_then_deliver(|inner| if inner.phase.is_closed() || inner.phase.is_elsewhere() { None } else { need(inner) });
+        let Some((charged, bytes)) = needed else { return };
+        // Nothing is made that the client's limit does not allow.
+        if !self.would_be_charged(device, charged) {
+            return;
+        }
+        if let Ok(file) = self.shared.create_extent(device_index, bytes) {
+            self.drop_prepared();
+            *self.prepared.lock() = Some(PreparedExtent { device_index, bytes, file });
+        }
+    }
+
     /// Commits what was done in the background and lets the ring go on.
     fn finish_request(self: &Arc<Self>, header: &Header, end: u64, change: Change, reply: Answer) {
         let committed = self.lock_then_deliver(|inner| {

@@ -52,7 +52,7 @@ pub(crate) fn physical_key(handle: u32) -> String {
 }
 
 /// The size of the extent that is made for an allocation of so many whole granules.
-fn extent_size(inner: &Inner, device_index: DeviceIndex, exact: u64) -> u64 {
+pub(crate) fn extent_size(inner: &Inner, device_index: DeviceIndex, exact: u64) -> u64 {
     match exact {
         e if e > OWN_EXTENT => e,
         e if e <= FIRST_EXTENT && !inner.memory.heap.extents().iter().any(|(at, _)| layout::arena_device(*at) == device_index) => FIRST_EXTENT,
@@ -96,39 +96,6 @@ impl Session {
     fn unspare(&self, inner: &mut Inner, address: u64) {
         if let Some((_, bytes)) = inner.memory.spare.take_if(|(at, bytes)| (*at..*at + *bytes).contains(&address)) {
             self.shared.unspare(bytes);
-        }
-    }
-
-    /// Makes the extent that an allocation of `bytes` bytes will need, if it needs one. The card
-    /// takes its time for that, beside a kernel that does not end for ever: so nobody waits for the
-    /// session's lock meanwhile, and the session can go on elsewhere. What goes wrong here goes
-    /// wrong once more when the allocation is made, which says so.
-    pub(crate) fn prepare_allocation(&self, device: u32, bytes: u64, align: u64) {
-        let Some((device_index, rounded)) = self.device_index(device).zip(Heap::rounded(bytes)) else { return };
-        self.prepare_extent(device, device_index, |inner| {
-            let fits = inner.memory.heap.fits(bytes, align, &layout::arena_window(device_index));
-            let exact = rounded.checked_next_multiple_of(GRANULE).filter(|_| !fits)?;
-            Some((rounded, extent_size(inner, device_index, exact)))
-        });
-    }
-
-    /// Makes physical memory of so many bytes, as [`Session::prepare_allocation`] does it.
-    pub(crate) fn prepare_physical(&self, device: u32, bytes: u64) {
-        let Some(device_index) = self.device_index(device).filter(|_| bytes.is_multiple_of(GRANULE) && bytes > 0) else { return };
-        self.prepare_extent(device, device_index, |_| Some((bytes, bytes)));
-    }
-
-    /// Makes an extent if `need` says so: what will be charged for it, and its size.
-    fn prepare_extent(&self, device: u32, device_index: DeviceIndex, need: impl FnOnce(&Inner) -> Option<(u64, u64)>) {
-        let needed = self.lock_then_deliver(|inner| if inner.phase.is_closed() || inner.phase.is_elsewhere() { None } else { need(inner) });
-        let Some((charged, bytes)) = needed else { return };
-        // Nothing is made that the client's limit does not allow.
-        if !self.would_be_charged(device, charged) {
-            return;
-        }
-        if let Ok(file) = self.shared.create_extent(device_index, bytes) {
-            self.drop_prepared();
-            *self.prepared.lock() = Some(PreparedExtent { device_index, bytes, file });
         }
     }
 
