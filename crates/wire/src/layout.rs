@@ -145,6 +145,14 @@ pub const WINDOWS: u32 = 512;
 /// The last bytes of every window, for the executor's own use (`__managed__` variables). The shim's
 /// allocator stays below them.
 pub const WINDOW_MANAGED_BYTES: u64 = 8 << 30;
+/// What a device that pins memory reaches of a window from the beginning. Pinning takes it half a
+/// millisecond for each MiB, so a client that comes waits for no more than that.
+pub const WINDOW_FIRST_BYTES: u64 = 2 << 20;
+/// Pieces of a window are pinned whole. They end here, and then at each multiple of
+/// [`WINDOW_PIECE_BYTES`]: what a program stages lies below, if it stages much at once.
+const WINDOW_SECOND_END: u64 = 16 << 20;
+/// Bytes of most pieces of a window.
+pub const WINDOW_PIECE_BYTES: u64 = 32 << 20;
 /// Size of a session's marks file: what the device notes for a successor. Sparse.
 pub const MARKS_BYTES: u64 = 256 << 20;
 
@@ -152,6 +160,27 @@ pub const MARKS_BYTES: u64 = 256 << 20;
 #[must_use]
 pub const fn window_address(slot: u32) -> u64 {
     WINDOW_BASE + slot as u64 * WINDOW_BYTES
+}
+
+/// Where the piece of a window begins that has the byte with this offset.
+#[must_use]
+pub const fn window_piece_start(offset: u64) -> u64 {
+    match offset {
+        0..WINDOW_FIRST_BYTES => 0,
+        WINDOW_FIRST_BYTES..WINDOW_SECOND_END => WINDOW_FIRST_BYTES,
+        WINDOW_SECOND_END..WINDOW_PIECE_BYTES => WINDOW_SECOND_END,
+        _ => offset / WINDOW_PIECE_BYTES * WINDOW_PIECE_BYTES,
+    }
+}
+
+/// Where the piece of a window ends that has the byte before this offset.
+#[must_use]
+pub const fn window_piece_end(offset: u64) -> u64 {
+    match offset {
+        0..=WINDOW_FIRST_BYTES => WINDOW_FIRST_BYTES,
+        ..=WINDOW_SECOND_END => WINDOW_SECOND_END,
+        _ => offset.next_multiple_of(WINDOW_PIECE_BYTES),
+    }
 }
 
 /// The index of a device in the list that server and executor share. A client knows its devices by
@@ -180,6 +209,19 @@ pub const fn in_arena(address: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_of_a_window_follow_one_another() {
+        let (mut offset, mut ends) = (0, Vec::new());
+        while offset < WINDOW_BYTES {
+            let end = window_piece_end(offset + 1);
+            assert_eq!((window_piece_start(offset), window_piece_start(end - 1), window_piece_end(end)), (offset, offset, end));
+            ends.push(end);
+            offset = end;
+        }
+        assert_eq!(ends[..5], [2 << 20, 16 << 20, 32 << 20, 64 << 20, 96 << 20]);
+        assert_eq!((ends[0], ends.last()), (WINDOW_FIRST_BYTES, Some(&WINDOW_BYTES)));
+    }
 
     #[test]
     fn regions_follow_one_another_without_overlap() {

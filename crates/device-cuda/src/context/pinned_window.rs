@@ -2,7 +2,7 @@
 //! registered with the driver.
 //!
 //! Registering pins pages, so a window of 64 GiB cannot be registered as a whole. It is registered
-//! in pieces of [`PIECE`] bytes: the first when the window is mapped, any other when the client
+//! in pieces ([`window_piece_end`]): the first when the window is mapped, any other when the client
 //! announces that it uses it, or when the client's work names it. An engine thread never registers,
 //! because that delays launches (measured: 0.4 ms for the neighbours' launches, 20 ms while a 20 ms
 //! kernel runs).
@@ -18,16 +18,11 @@ use crate::fault::remedy;
 use cumux_device::DeviceError;
 use cumux_ranges::RangeMap;
 use cumux_ring::window::Window;
+use cumux_wire::layout::{WINDOW_FIRST_BYTES, window_piece_end, window_piece_start};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
-
-/// Bytes of one registration.
-const PIECE: u64 = 32 << 20;
-/// Bytes registered when the window is mapped: staging, images and small pinned allocations lie
-/// there.
-const REGISTERED_AT_FIRST: u64 = 16 << 20;
 
 /// Device and inode of a window's file.
 type Identity = (u64, u64);
@@ -82,7 +77,7 @@ impl PinnedWindow {
                 }
             }
         };
-        match window.register_missing(address, bytes.min(REGISTERED_AT_FIRST)) {
+        match window.register_missing(address, bytes.min(WINDOW_FIRST_BYTES)) {
             Ok(()) => Ok(window),
             Err(error) => {
                 PinnedWindow::close(window);
@@ -127,8 +122,8 @@ impl PinnedWindow {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {address:#x} are not in the window")));
         }
         let (start, end) = (self.window.address(), self.window.address() + self.window.bytes());
-        let from = start + (address - start) / PIECE * PIECE;
-        let to = (start + (address + bytes - start).next_multiple_of(PIECE)).min(end);
+        let from = start + window_piece_start(address - start);
+        let to = (start + window_piece_end(address + bytes - start)).min(end);
         self.register_missing(from, to - from)
     }
 

@@ -469,6 +469,16 @@ impl Connection {
     /// # Errors
     /// As [`Connection::wait`].
     pub fn take_slice(&self, bytes: u64) -> Try<staging::Taken> {
+        let taken = self.wait_for_slice(bytes)?;
+        // Most programs need the first ones alone: only those are pinned from the beginning.
+        if let Err(refused) = self.announce_window(taken.address + taken.bytes) {
+            self.hold_slice_until(taken, None);
+            return Err(refused);
+        }
+        Ok(taken)
+    }
+
+    fn wait_for_slice(&self, bytes: u64) -> Try<staging::Taken> {
         let attempt = || lock(&self.staging).take_slice(bytes, |timeline, seq| self.is_done(timeline, seq));
         if let Some(taken) = attempt() {
             return Ok(taken);

@@ -4,7 +4,8 @@
 use super::pipe::TimelineId;
 
 /// Slices: a few large ones for bulk, many small ones so that small copies in many streams do not
-/// wait for one another.
+/// wait for one another. Those that most programs use come first, within what every device reaches
+/// from the beginning ([`cumux_wire::layout::WINDOW_FIRST_BYTES`]).
 const LARGE: u64 = 1 << 20;
 const LARGE_COUNT: usize = 8;
 const SMALL: u64 = 32 << 10;
@@ -48,9 +49,9 @@ impl Staging {
     /// The slices of a window that begins at `base`, all free.
     #[must_use]
     pub fn new(base: u64) -> Self {
-        let large = (0..LARGE_COUNT as u64).map(|n| (base + n * LARGE, LARGE));
-        let small = (0..SMALL_COUNT as u64).map(|n| (base + LARGE * LARGE_COUNT as u64 + n * SMALL, SMALL));
-        Self { slices: large.chain(small).map(|(address, bytes)| Slice { address, bytes, used: Use::Free }).collect() }
+        let small = (0..SMALL_COUNT as u64).map(|n| (base + n * SMALL, SMALL));
+        let large = (0..LARGE_COUNT as u64).map(|n| (base + SMALL * SMALL_COUNT as u64 + n * LARGE, LARGE));
+        Self { slices: small.chain(large).map(|(address, bytes)| Slice { address, bytes, used: Use::Free }).collect() }
     }
 
     /// A free slice for up to `bytes` bytes (the caller sends the rest with the next one), or
@@ -96,5 +97,15 @@ mod tests {
         assert_eq!(staging.take_slice(LARGE, |l, seq| l == timeline && seq <= 1).map(|t| t.address), seen.first().copied());
         assert_eq!(staging.take_slice(LARGE, |_, seq| seq <= 1), None, "held");
         assert!(staging.take_slice(4, |_, _| false).is_some_and(|t| t.bytes == 4 && !seen.contains(&t.address)));
+    }
+
+    #[test]
+    fn one_copy_at_a_time_stays_within_what_every_device_reaches() {
+        let mut staging = Staging::new(0);
+        for bytes in [1, SMALL, SMALL + 1, LARGE, 10 << 20] {
+            let taken = staging.take_slice(bytes, |_, _| false).expect("a slice");
+            assert!(taken.address + taken.bytes <= cumux_wire::layout::WINDOW_FIRST_BYTES, "{bytes}: {taken:?}");
+            staging.hold_until(taken, None);
+        }
     }
 }

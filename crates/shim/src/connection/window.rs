@@ -9,18 +9,13 @@ use crate::log;
 use crate::sync::lock;
 use cumux_ranges::FirstFit;
 use cumux_ring::window::Window;
-use cumux_wire::layout::{WINDOW_BYTES, WINDOW_MANAGED_BYTES, window_address};
+use cumux_wire::layout::{WINDOW_BYTES, WINDOW_FIRST_BYTES, WINDOW_MANAGED_BYTES, window_address, window_piece_end};
 use rustix::mm::Advice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 
 /// Smallest piece, and alignment of every piece.
 pub const GRAIN: u64 = 4096;
-
-/// What a device that pins memory reaches of the window from the beginning, and the pieces it is
-/// told of later.
-const ANNOUNCED_FIRST: u64 = 16 << 20;
-const ANNOUNCED_PIECE: u64 = 32 << 20;
 
 /// The window of this program.
 #[derive(Debug)]
@@ -49,7 +44,7 @@ impl PinnedWindow {
         // The end of the window is the executor's, for managed variables.
         let mut heap = FirstFit::new(GRAIN);
         heap.add(address + staged, WINDOW_BYTES - WINDOW_MANAGED_BYTES - staged);
-        Ok(Self { memory, file, heap: Mutex::new(heap), announced: Mutex::new(address + ANNOUNCED_FIRST), is_pinned })
+        Ok(Self { memory, file, heap: Mutex::new(heap), announced: Mutex::new(address + WINDOW_FIRST_BYTES), is_pinned })
     }
 
     /// Where the window begins.
@@ -112,9 +107,9 @@ impl PinnedWindow {
         let most = self.address() + WINDOW_BYTES - WINDOW_MANAGED_BYTES;
         let mut announced = lock(&self.announced);
         while end > *announced {
-            let piece = ANNOUNCED_PIECE.min(most - *announced);
-            tell(*announced, piece)?;
-            *announced += piece;
+            let next = (self.address() + window_piece_end(*announced + 1 - self.address())).min(most);
+            tell(*announced, next - *announced)?;
+            *announced = next;
         }
         Ok(())
     }
