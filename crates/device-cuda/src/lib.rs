@@ -41,7 +41,7 @@
 //!
 //! ```text
 //! 1  ModuleLibrary: the lock of one image    Card::limits
-//! 2  Gate::requests
+//! 2  Gate::requests, then Gate::stayers
 //! 3  Card::clients
 //! 4  Client::window    ExpectedWindows
 //! 5  Client: permissions, share, partitions, modules, constants    PinnedWindow::registration

@@ -8,19 +8,17 @@ use super::handover::Evacuation;
 use super::state::{ContextState, Engine};
 use crate::quiet::Lateness;
 use crate::track::Reporting;
-use crossbeam_channel::Sender;
 use cumux_device::{ClientId, InDoubt};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
 impl Engine {
-    /// Begins to let go of all clients but these.
-    pub(super) fn begin_evacuation(&mut self, staying: BTreeSet<ClientId>, until: Instant, mut done: Vec<Sender<Vec<InDoubt>>>) {
-        // The same request to an engine that has handed over: it is answered for both.
-        if let Some(same) = self.evacuation.take().filter(|other| other.staying == staying && other.until == until) {
-            done.extend(same.done);
+    /// Begins to let go of all clients but those that stay.
+    pub(super) fn begin_evacuation(&mut self, mut evacuation: Evacuation) {
+        if let Some(earlier) = self.evacuation.take() {
+            evacuation.join(earlier);
         }
-        self.evacuation = Some(Evacuation { staying, until, done });
+        self.evacuation = Some(evacuation);
         let leaving: BTreeSet<ClientId> = self.streams.queues.values().map(|queue| queue.stream.client.id).filter(|client| self.has_left(*client)).collect();
         for client in leaving {
             self.printing.leave(client);
@@ -29,7 +27,7 @@ impl Engine {
 
     /// True if nothing of this client is begun any more.
     pub(super) fn has_left(&self, client: ClientId) -> bool {
-        self.evacuation.as_ref().is_some_and(|evacuation| !evacuation.staying.contains(&client))
+        self.evacuation.as_ref().is_some_and(|evacuation| evacuation.leaves(client))
     }
 
     /// Reports the end of the evacuation when nothing of those that leave is in flight.
@@ -38,26 +36,27 @@ impl Engine {
         if matches!(self.context, ContextState::Faulted(_) | ContextState::HandingOver(_)) {
             return;
         }
-        let Some(evacuation) = self.evacuation.as_mut().filter(|evacuation| !evacuation.done.is_empty()) else { return };
+        let Some(evacuation) = self.evacuation.as_mut().filter(|evacuation| !evacuation.askers.is_empty()) else { return };
         let tracker = &self.streams.tracker;
-        let leaving = tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due && !evacuation.staying.contains(&flight.client));
+        let leaving = tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due && evacuation.leaves(flight.client));
         let in_doubt: Vec<InDoubt> = leaving.map(|(_, flight)| InDoubt { client: flight.client, stream: flight.stream, token: flight.token }).collect();
         // Nothing completes any more in a broken context.
         let is_broken = matches!(self.context, ContextState::Broken);
-        if in_doubt.is_empty() || is_broken || Instant::now() >= evacuation.until {
-            for done in evacuation.done.drain(..) {
-                // The send fails if the thread has stopped waiting.
-                let _ = done.send(in_doubt.clone());
-            }
+        let now = Instant::now();
+        if is_broken {
+            evacuation.askers.iter_mut().for_each(|asker| asker.until = now);
         }
+        evacuation.answer(&in_doubt, now);
     }
 
-    /// The clients with work in flight that has run for longer than this, once for each piece.
+    /// The clients with work in flight that has run for longer than this, once for each piece. Those
+    /// that have left are not among them, although work of theirs may still be in flight.
     pub(super) fn list_long_clients(&self, longer_than_ns: u64) -> Vec<(ClientId, Lateness)> {
         let now = self.streams.clock.now();
         let flights = self.streams.tracker.flights();
         flights
             .filter(|(slot, flight)| slot.still_ns(now) > longer_than_ns && slot.flights().next().is_some_and(|front| front.fence == flight.fence))
+            .filter(|(_, flight)| !self.has_left(flight.client))
             .map(|(slot, flight)| (flight.client, if slot.is_overdue(now) { Lateness::Overdue } else { Lateness::Long }))
             .collect()
     }

@@ -6,7 +6,7 @@
 //! engine 0    Faulted ──────────────────┴──▶ the verdict
 //! ```
 
-use super::handover::{Evacuation, Handover, Remains};
+use super::handover::{Handover, Remains};
 use super::message::{FIRST_ENGINE, Message};
 use super::shared::Shared;
 use super::state::{ContextState, Engine};
@@ -40,8 +40,8 @@ impl Engine {
         self.ends.absorb(ends);
         self.reports.append(&mut reports);
         self.remains.push(remains);
-        if let Some(Evacuation { staying, until, done }) = evacuation {
-            self.begin_evacuation(staying, until, done);
+        if let Some(evacuation) = evacuation {
+            self.begin_evacuation(evacuation);
         }
         match &mut self.context {
             ContextState::Faulted(inquiry) => {

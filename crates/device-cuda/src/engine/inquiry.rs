@@ -190,7 +190,7 @@ impl Engine {
         tracing::info!(waited_ms = inquiry.begun.elapsed().as_millis() as u64, "the fault is another card's: what runs on this one goes on to its end");
         let _ = self.shared.spared.set(());
         // Whoever asks then says who is to stay.
-        self.evacuation.get_or_insert_with(|| Evacuation { staying: BTreeSet::new(), until: Instant::now(), done: Vec::new() });
+        self.evacuation.get_or_insert_with(|| Evacuation { staying: None, askers: Vec::new() });
         // The next poll reports them.
         self.over = inquiry.completed;
     }

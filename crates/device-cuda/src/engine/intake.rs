@@ -1,6 +1,7 @@
 //! Handling messages, and serving the queues that are ready.
 
 use super::ends::Admission;
+use super::handover::Evacuation;
 use super::message::Message;
 use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
@@ -62,7 +63,7 @@ impl Engine {
                     self.declare_lost(error);
                 }
             }
-            Message::Evacuate(staying, until, done) => self.begin_evacuation(staying, until, vec![done]),
+            Message::Evacuate(staying, until, done) => self.begin_evacuation(Evacuation::new(staying, until, done)),
             Message::HaveParted => {
                 if let ContextState::Finishing(finish) = &mut self.context {
                     finish.parting = Parting::Over;

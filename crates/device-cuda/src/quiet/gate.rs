@@ -98,10 +98,42 @@ impl NotQuiet {
 /// left.
 pub(crate) type OnOccupied = Box<dyn Fn(&BTreeSet<ClientId>) -> bool + Send + Sync>;
 
+/// The clients that have stayed when all others left. `None` while all are here.
+///
+/// Several threads may find at the same time that others have to leave: one that waits for a quiet
+/// card, one that waits for the side stream, one that waits for its turn to print. They do it one
+/// after the other. The lock is held until all have left, and no other lock of the gate is taken
+/// under it.
+#[derive(Default)]
+struct Stayers(Mutex<Option<BTreeSet<ClientId>>>);
+
+impl Stayers {
+    /// Has all others leave those of `by` that are here. `leave` returns false if nobody can. Returns
+    /// true if all others have left, now or before.
+    fn leave_beside(&self, by: &BTreeSet<ClientId>, leave: impl FnOnce(&BTreeSet<ClientId>) -> bool) -> bool {
+        let mut stayers = self.0.lock();
+        let (by, have_left) = match &*stayers {
+            // `by` may be older than their departure. The server would take a client that is named
+            // here from the executor to which it has gone.
+            Some(here) => (by & here, here.is_subset(by)),
+            None => (by.clone(), false),
+        };
+        if by.is_empty() {
+            return false;
+        }
+        // Also where all have left: one that could not leave then may be able to now.
+        let leaves = leave(&by);
+        if leaves {
+            *stayers = Some(by);
+        }
+        leaves || have_left
+    }
+}
+
 /// The gate of a card.
 ///
-/// Lock order: `requests` (2), then `stops` and `unused` (8). The driver is called under
-/// `requests`.
+/// Lock order: `requests` (2), then `stayers`, then `stops` and `unused` (8). The driver is called
+/// under `requests`.
 pub(crate) struct Gate {
     driver: Arc<Driver>,
     engines: Arc<dyn LongWorkHolders>,
@@ -118,6 +150,7 @@ pub(crate) struct Gate {
     /// How long the end of a fault's inquiry may take.
     fault_wait: Duration,
     on_occupied: OnceLock<OnOccupied>,
+    stayers: Stayers,
 }
 
 /// When the card may be stopped again after attempts that failed.
@@ -169,6 +202,7 @@ impl Gate {
             patience: settings.long_kernel,
             fault_wait: settings.fault_wait,
             on_occupied: OnceLock::new(),
+            stayers: Stayers::default(),
         }
     }
 
@@ -293,9 +327,10 @@ impl Gate {
         self.patience
     }
 
-    /// Has all others leave these clients. Returns false if they cannot.
+    /// Has all others leave these clients. Returns false if they cannot. An engine thread must not
+    /// call this: the engines have to answer.
     pub(crate) fn leave_beside(&self, by: &BTreeSet<ClientId>) -> bool {
-        self.on_occupied.get().is_some_and(|act| act(by))
+        self.stayers.leave_beside(by, |by| self.on_occupied.get().is_some_and(|act| act(by)))
     }
 
     /// Has all others leave the clients whose work has run for long, because something of our own
@@ -332,6 +367,27 @@ mod tests {
         assert_eq!(occupiers(&[(1, Lateness::Overdue), (2, Lateness::Long), (3, Lateness::Overdue)]), [2]);
         assert_eq!(occupiers(&[(1, Lateness::Overdue), (3, Lateness::Overdue)]), [1, 3], "they cannot be told apart");
         assert!(occupiers(&[]).is_empty());
+    }
+
+    /// Work of a client that has left may still be in flight, and long. Once it counted among those
+    /// that stay, the server took the client from its next executor.
+    #[test]
+    fn a_client_that_has_left_is_not_named_among_those_that_stay() {
+        let stayers = Stayers::default();
+        let mut named = Vec::new();
+        let mut leave = |by: &[ClientId], can_leave: bool| {
+            stayers.leave_beside(&by.iter().copied().collect(), |by| {
+                named.push(by.iter().copied().collect::<Vec<_>>());
+                can_leave
+            })
+        };
+        assert!(!leave(&[1], false), "nobody could leave");
+        assert!(leave(&[1, 2], true));
+        assert!(leave(&[1, 2, 3], false), "client 3 has left, and so have all others");
+        assert!(!leave(&[1], false), "client 2 could not leave");
+        assert!(leave(&[1, 3], true), "client 2 leaves, too");
+        assert!(!leave(&[3], true), "it is not here");
+        assert_eq!(named, [vec![1], vec![1, 2], vec![1, 2], vec![1], vec![1]]);
     }
 
     #[test]
