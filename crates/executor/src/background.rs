@@ -233,8 +233,9 @@ impl Session {
         if !self.would_be_charged(device, charged) {
             return;
         }
+        // One that an earlier attempt has left goes first: there may be no memory for both.
+        self.drop_prepared();
         if let Ok(file) = self.shared.create_extent(device_index, bytes) {
-            self.drop_prepared();
             *self.prepared.lock() = Some(PreparedExtent { device_index, bytes, file });
         }
     }

@@ -235,14 +235,21 @@ impl Preloader {
     pub fn clear(&mut self, shared: &Arc<Shared>) {
         let (thread, own, board, left) = (self.thread.take(), shared.clone(), self.board.clone(), self.left.clone());
         let clear = move || {
+            let had_thread = thread.is_some();
             let stock = thread.and_then(|thread| thread.join().ok());
-            let mut left = left.lock();
-            if let Some(stock) = stock {
-                *left = stock;
+            {
+                let mut left = left.lock();
+                if let Some(stock) = stock {
+                    *left = stock;
+                }
+                left.retain(&own, |client| board.plan.lock().expected.contains_key(&client));
+                board.plan.lock().loaded = left.preloaded.count();
             }
-            own.cards.forget_expected(&|_| true);
-            left.retain(&own, |client| board.plan.lock().expected.contains_key(&client));
-            board.plan.lock().loaded = left.preloaded.count();
+            // Last, and without the lock: a card may take a minute to unmap what was mapped ahead.
+            // Nothing is mapped ahead any more, so this is done once.
+            if had_thread {
+                own.cards.forget_expected(&|_| true);
+            }
         };
         if !shared.workers.run_soon(clear) {
             tracing::warn!("the modules that were loaded in advance stay on the card: the system has no thread to drop them");
