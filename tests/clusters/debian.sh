@@ -49,6 +49,45 @@ systemctl stop cumux
 test -z "$(pgrep -f 'cumux (server|keeper|executor)' || true)"
 systemctl start cumux
 "$vector_add" 1 | grep PASS
+systemctl stop cumux
+
+# systemd listens, and the first program starts the daemon; its end, its death and the next program leave systemd's sockets as they are.
+systemctl stop cumux-exporter
+systemctl enable --now cumux.socket
+files=$(stat -c %i /run/cumux/control /run/cumux/cumux)
+test "$(systemctl is-active cumux || true)" = inactive
+setpriv --reuid=65534 --regid=65534 --clear-groups "$vector_add" 1 | grep PASS
+systemctl is-active cumux
+"$vector_add" 1 | grep PASS
+echo quit | cumux control
+until [ "$(systemctl is-active cumux || true)" = inactive ]; do sleep 0.1; done
+cumux control get_default_active_thread_percentage | grep 100
+systemctl is-active cumux
+before=$(systemctl show -P MainPID cumux)
+kill -KILL "$before"
+"$vector_add" 1 | grep PASS
+test "$(systemctl show -P MainPID cumux)" != "$before"
+echo quit | cumux control
+until [ "$(systemctl is-active cumux || true)" = inactive ]; do sleep 0.1; done
+cumux doctor | tee /dev/stderr | grep 'is started by the first program'
+test "$(stat -c %i /run/cumux/control /run/cumux/cumux)" = "$files"
+systemctl restart cumux
+"$vector_add" 1 | grep PASS
+# Without its socket unit the next daemon makes its own.
+systemctl disable --now cumux.socket
+systemctl restart cumux
+"$vector_add" 1 | grep PASS
+test "$(stat -c %i /run/cumux/control /run/cumux/cumux)" != "$files"
+systemctl stop cumux
+# A daemon that cannot start: its programs end with an error, and are served after the remedy.
+systemctl start cumux.socket
+sed -i s/sim:h200/sim:none/ /etc/default/cumux
+if "$vector_add" 1; then exit 1; fi
+systemctl is-failed cumux cumux.socket
+sed -i s/sim:none/sim:h200/ /etc/default/cumux
+systemctl reset-failed cumux.service cumux.socket
+systemctl start cumux.socket
+"$vector_add" 1 | grep PASS
 
 dpkg -r cumux
 test "$(systemctl is-active cumux || true)" = inactive

@@ -5,6 +5,7 @@
 //! first.
 #![forbid(unsafe_code)]
 
+mod activation;
 mod breakage;
 mod callers;
 mod cards;

@@ -24,6 +24,8 @@ fn an_installation_into_a_system_works_and_keeps_its_settings() {
         "usr/lib/cumux/bin/nvidia-cuda-mps-control",
         "usr/lib/systemd/system/cumux.service",
         "usr/lib/systemd/system/cumux@.service",
+        "usr/lib/systemd/system/cumux.socket",
+        "usr/lib/systemd/system/cumux@.socket",
         "usr/lib/systemd/system/cumux-exporter.service",
         "usr/share/man/man1/cumux-exporter.1",
         "usr/share/bash-completion/completions/cumux",
@@ -61,9 +63,9 @@ fn units_are_what_systemd_reads() {
     let units = root.path().join("usr/lib/systemd/system");
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no", "--recursive-errors=no"]);
-    for name in ["cumux.service", "cumux@.service", "cumux-exporter.service"] {
+    for name in ["cumux.service", "cumux@.service", "cumux-exporter.service", "cumux.socket", "cumux@.socket"] {
         let text = std::fs::read_to_string(units.join(name)).unwrap();
-        assert!(text.contains("Type=notify\n") && text.contains("/usr/bin/cumux "), "{name}");
+        assert!(name.ends_with(".socket") || (text.contains("Type=notify\n") && text.contains("/usr/bin/cumux ")), "{name}");
         let own = text.replace("/usr/bin/cumux ", &format!("{} ", root.path().join("usr/bin/cumux").display()));
         let path = root.path().join(name.replace("@.", "@0."));
         std::fs::write(&path, own).unwrap();
@@ -73,6 +75,26 @@ fn units_are_what_systemd_reads() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let about_ours: Vec<&str> = text.lines().filter(|line| line.contains("cumux") && !line.contains("nvidia-modprobe")).collect();
     assert_eq!(about_ours, Vec::<&str>::new(), "{text}");
+}
+
+/// A socket unit makes what its daemon takes over: other sockets are refused (`activation.rs`).
+#[test]
+fn socket_units_make_the_sockets_of_their_daemons() {
+    for name in ["cumux", "cumux@"] {
+        let [service, socket] = ["service", "socket"].map(|kind| of_repository(&format!("packaging/systemd/{name}.{kind}")));
+        let values =
+            |unit: &str, option: &str| unit.lines().filter_map(|line| line.strip_prefix(option)?.strip_prefix('=')).map(str::to_owned).collect::<Vec<_>>();
+        let pipe = service.lines().find_map(|line| line.strip_prefix("Environment=CUDA_MPS_PIPE_DIRECTORY=")).unwrap();
+        assert_eq!(values(&socket, "ListenStream"), [format!("{pipe}/control")]);
+        assert_eq!(values(&socket, "ListenSequentialPacket"), [format!("{pipe}/cumux")]);
+        assert_eq!(values(&socket, "SocketMode"), ["0666"]);
+        // Else the end of the daemon takes the files of sockets that systemd keeps.
+        assert_eq!(values(&service, "RuntimeDirectoryPreserve"), ["yes"]);
+        assert_eq!(format!("/run/{}", values(&service, "RuntimeDirectory")[0]), pipe);
+        for unit in [&service, &socket] {
+            assert!(["User", "SocketUser", "Accept", "RemoveOnStop"].iter().all(|option| values(unit, option).is_empty()));
+        }
+    }
 }
 
 /// What systemd would hear of a daemon in the foreground: that it is ready, signs of life, and that

@@ -7,7 +7,8 @@ use crate::{device, private, processes, say, supervisor};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, log_directory, named_directory, pipe_directory};
 use cumux_control::settings::{Isolation, Settings, VISIBLE_VARIABLE, visible};
-use cumux_control::{Frontend, FrontendError, HELP, Options, PipeDirectory};
+use cumux_control::{Frontend, FrontendError, HELP, Inherited, Options, PipeDirectory};
+use cumux_signals::sockets::Passed;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -74,6 +75,8 @@ impl Arguments {
 /// Runs `cumux control` and returns its exit status.
 pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     let arguments = Arguments::parse(arguments)?;
+    // First of all: their numbers are known, and no file of ours may get one of them.
+    let inherited = if arguments.foreground || arguments.daemon { cumux_signals::sockets::passed()? } else { Vec::new() };
     if arguments.help {
         say::text(HELP)?;
         return Ok(0);
@@ -88,10 +91,13 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
         check_protocol(arguments.protocol.as_deref(), std::env::var(PROTOCOL_VARIABLE).ok().as_deref())?;
     }
     if arguments.daemon {
+        if !inherited.is_empty() {
+            bail!("a daemon in the background (-d) cannot have the sockets of its supervisor: start it with -f, as cumux.service does, or without sockets");
+        }
         return daemonize(&pipe, &arguments);
     }
     if arguments.foreground || arguments.background {
-        return serve(&pipe, &arguments);
+        return serve(&pipe, &arguments, inherited);
     }
     front_end(&pipe, &arguments.command)
 }
@@ -121,16 +127,16 @@ fn front_end(pipe: &Path, command: &[String]) -> anyhow::Result<u8> {
     })
 }
 
-fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
+fn serve(pipe: &Path, arguments: &Arguments, inherited: Vec<Passed>) -> anyhow::Result<u8> {
     cumux_signals::survive_file_limit();
-    let outcome = serve_until_the_end(pipe, arguments);
+    let outcome = serve_until_the_end(pipe, arguments, inherited);
     if arguments.private {
         private::remove_own(pipe);
     }
     outcome
 }
 
-fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
+fn serve_until_the_end(pipe: &Path, arguments: &Arguments, inherited: Vec<Passed>) -> anyhow::Result<u8> {
     let parent = if arguments.private { Some(private::Parent::watch().context("cannot watch for the end of the command")?) } else { None };
     if arguments.background {
         // A session of its own: closing the terminal must not end the daemon. It fails only if we
@@ -158,7 +164,8 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
         ready_devices: arguments.ready_devices,
     };
     let (background, foreground) = (arguments.background, arguments.foreground);
-    let clean = cumux_control::run(options, move |alive| {
+    let inherited = inherited.into_iter().map(|Passed { socket, name }| Inherited { socket, name }).collect();
+    let clean = cumux_control::run(options, inherited, move |alive| {
         if let Some(parent) = parent {
             parent.begin();
         }

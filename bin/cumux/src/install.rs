@@ -15,9 +15,11 @@ use std::path::Path;
 const DROP_IN: [&str; 2] = ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];
 
 /// Files of an installation into the system, beside those of every installation.
-const SYSTEM: [(&str, &str); 6] = [
+const SYSTEM: [(&str, &str); 8] = [
     ("usr/lib/systemd/system/cumux.service", include_str!("../../../packaging/systemd/cumux.service")),
     ("usr/lib/systemd/system/cumux@.service", include_str!("../../../packaging/systemd/cumux@.service")),
+    ("usr/lib/systemd/system/cumux.socket", include_str!("../../../packaging/systemd/cumux.socket")),
+    ("usr/lib/systemd/system/cumux@.socket", include_str!("../../../packaging/systemd/cumux@.socket")),
     ("usr/lib/systemd/system/cumux-exporter.service", include_str!("../../../packaging/systemd/cumux-exporter.service")),
     ("usr/share/cumux/prometheus/alerts.yml", include_str!("../../../integrations/prometheus/alerts.yml")),
     ("usr/share/cumux/prometheus/scrape.yml", include_str!("../../../integrations/prometheus/scrape.yml")),

@@ -6,10 +6,11 @@
 //! other directory is refused ([`Folder`]).
 
 use cumux_link::folder::Rule;
-use cumux_link::{Folder, FolderError, Peer, reach, trust};
+use cumux_link::{Folder, FolderError, Peer, Process, peer, reach, trust};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 /// NVIDIA's pipe directory where the environment names none.
@@ -25,6 +26,7 @@ pub const LOG_VARIABLE: &str = "CUDA_MPS_LOG_DIRECTORY";
 const CONTROL: &str = "control";
 /// The socket for clients and servers (packets).
 pub(crate) const CUMUX: &str = "cumux";
+const SOCKETS: [&str; 2] = [CONTROL, CUMUX];
 const PID: &str = "nvidia-cuda-mps-control.pid";
 /// The file on which the daemon holds a lock. NVIDIA's file of that name is writable for everybody;
 /// ours is the daemon's user's, so that nobody else can take the lock.
@@ -190,6 +192,16 @@ impl PipeDirectory {
     /// # Errors
     /// Another daemon serves the directory, it is not safe, or the system refuses.
     pub fn claim(&self) -> Result<Claim, DirectoryError> {
+        self.claim_with(true)
+    }
+
+    /// As [`PipeDirectory::claim`], but the files of the sockets are another's (`inherited.rs`):
+    /// they stay now and when the claim is dropped.
+    pub(crate) fn claim_beside_sockets(&self) -> Result<Claim, DirectoryError> {
+        self.claim_with(false)
+    }
+
+    fn claim_with(&self, owns_sockets: bool) -> Result<Claim, DirectoryError> {
         self.check_length()?;
         // Other users must be able to enter, whatever the umask: their programs are served from
         // here.
@@ -197,22 +209,43 @@ impl PipeDirectory {
             cause if cause.is_danger() => DirectoryError::pipe(cause),
             cause => DirectoryError::CannotMake { path: self.path.clone(), cause: cause.into_io() },
         })?;
-        if self.daemon().is_some() {
+        if owns_sockets && self.daemon().is_some() {
             // Checked before the lock file, which another user's daemon would not let us open.
             return Err(DirectoryError::AlreadyRunning);
         }
         let cannot = |cause| DirectoryError::CannotUse { path: self.path.clone(), uid: trust::own(), cause };
         let refused = |cause: FolderError| if cause.is_danger() { DirectoryError::pipe(cause) } else { cannot(cause.into_io()) };
         let Some(lock) = folder.lock(LOCK).map_err(refused)? else { return Err(DirectoryError::AlreadyRunning) };
-        for stale in [CONTROL, CUMUX] {
+        for stale in SOCKETS.iter().filter(|_| owns_sockets) {
             folder.remove(stale).map_err(cannot)?;
         }
         // Without a line end, as NVIDIA's daemon writes it.
         folder.replace(PID, std::process::id().to_string().as_bytes(), 0o644).map_err(refused)?;
-        Ok(Claim { directory: self.clone(), folder, _lock: lock })
+        Ok(Claim { directory: self.clone(), folder, owns_sockets, _lock: lock })
     }
 
-    /// Process id of the trusted daemon that listens here: `None` if none does, 0 if it has no
+    /// Whether the process that listens here (`pid`) is the daemon, as the pid file says. If not, a
+    /// supervisor of services listens that starts the daemon, or it starts just now.
+    #[must_use]
+    pub fn is_daemon(&self, pid: u32) -> bool {
+        let read = || -> io::Result<String> {
+            // Nobody has checked who made the directory: a pipe under that name must not block us.
+            let file = rustix::fs::open(self.pid_file(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+            let mut text = String::new();
+            File::from(file).take(32).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let named = read().ok().and_then(|text| text.trim().parse().ok());
+        // The kernel goes on naming a daemon that was killed, until the next one listens.
+        let has_ended = match Process::open(pid) {
+            Ok(process) => !process.is_alive(),
+            Err(errno) => errno == rustix::io::Errno::SRCH,
+        };
+        // The daemon has written its number as it sees it.
+        !has_ended && named == Some(peer::innermost_number(pid).unwrap_or(pid))
+    }
+
+    /// Process id of the trusted process that listens here: `None` if none does, 0 if it has no
     /// process id in our PID namespace.
     #[must_use]
     pub fn daemon(&self) -> Option<u32> {
@@ -226,6 +259,7 @@ impl PipeDirectory {
 pub struct Claim {
     directory: PipeDirectory,
     folder: Folder,
+    owns_sockets: bool,
     _lock: File,
 }
 
@@ -241,13 +275,13 @@ impl Claim {
     /// # Errors
     /// There are no sockets, or the system refuses.
     pub fn open_to_all(&self) -> Result<(), FolderError> {
-        [CONTROL, CUMUX].iter().try_for_each(|name| self.folder.open_socket_to_all(name))
+        SOCKETS.iter().try_for_each(|name| self.folder.open_socket_to_all(name))
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        for name in [CONTROL, CUMUX, PID] {
+        for name in SOCKETS.iter().filter(|_| self.owns_sockets).chain([&PID]) {
             let _ = self.folder.remove(name);
         }
         tidy(&self.folder);
@@ -326,10 +360,11 @@ mod tests {
         assert!(matches!(directory.claim(), Err(DirectoryError::AlreadyRunning)), "the lock is held");
         let listener = std::os::unix::net::UnixListener::bind(directory.control()).unwrap();
         assert_eq!(directory.daemon(), Some(std::process::id()));
+        assert!(directory.is_daemon(std::process::id()) && !directory.is_daemon(std::process::id() + 1));
         drop(listener);
         assert_eq!(directory.daemon(), None, "nobody listens any more");
         drop(claim);
-        assert!(!directory.pid_file().exists());
+        assert!(!directory.pid_file().exists() && !directory.is_daemon(std::process::id()));
         // A daemon that was killed leaves its files without the lock.
         fs::write(directory.pid_file(), "1\n").unwrap();
         fs::write(directory.control(), "").unwrap();

@@ -66,6 +66,9 @@ fn escape_line(line: &str) -> String {
 #[derive(Debug)]
 pub struct Frontend {
     stream: BufReader<UnixStream>,
+    /// False if the process that listened when we connected was not the daemon, but a supervisor of
+    /// services that starts it.
+    knows_daemon: bool,
     /// The daemon's process id, and how long it may stand still.
     watched: Option<(u32, Duration)>,
 }
@@ -85,8 +88,9 @@ impl Frontend {
         })?;
         let peer = Peer::of(&stream).ok().and_then(|peer| peer.pid);
         stream.write_all(format!("{GREETING}\n").as_bytes()).map_err(|_| FrontendError::Broken)?;
-        let watched = limit.zip(peer).map(|(limit, pid)| (pid, limit));
-        Ok(Self { stream: BufReader::new(stream), watched })
+        let knows_daemon = peer.is_none_or(|pid| directory.is_daemon(pid));
+        let watched = limit.zip(peer).filter(|_| knows_daemon).map(|(limit, pid)| (pid, limit));
+        Ok(Self { stream: BufReader::new(stream), knows_daemon, watched })
     }
 
     /// Sends one command and returns its answer and the status to exit with.
@@ -146,8 +150,11 @@ impl Frontend {
 
     /// Waits until the daemon's process has ended: a user who starts the next daemon in the same
     /// directory right after `quit` must find it free. Does not wait where the kernel has no pidfd
-    /// of the daemon (before Linux 6.5, in another PID namespace).
+    /// of the daemon (before Linux 6.5, in another PID namespace), or one of its supervisor.
     fn wait_for_the_end(&self) {
+        if !self.knows_daemon {
+            return;
+        }
         let stream = self.stream.get_ref();
         let by_number = || Process::open(Peer::of(stream).ok()?.pid?).ok();
         if let Some(daemon) = peer::process_of(stream).or_else(by_number) {

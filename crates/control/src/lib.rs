@@ -12,6 +12,7 @@
 //!
 //! ```text
 //! serve       the daemon from its start to its end
+//! inherited   sockets that a supervisor of services has opened
 //! lobby       the sockets to which everybody may connect
 //! ui          the text side of the control socket
 //! answer      the answer to each text command
@@ -47,6 +48,7 @@ mod guests;
 mod heartbeat;
 mod help;
 mod holders;
+mod inherited;
 mod launch;
 mod ledger;
 mod leftovers;
@@ -67,6 +69,7 @@ mod upgrade;
 pub use directory::PipeDirectory;
 pub use frontend::{Frontend, FrontendError};
 pub use help::HELP;
+pub use inherited::{Inherited, InheritedError};
 pub use log::NAMES as LOG_NAMES;
 pub use options::{DaemonError, Options, Program};
 pub use serve::{Alive, run};

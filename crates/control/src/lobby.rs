@@ -124,6 +124,9 @@ impl Daemon {
             let error = match listener.accept() {
                 Ok((stream, _)) => {
                     let Ok(peer) = Peer::of(&stream) else { continue };
+                    if is_ourselves(&peer) {
+                        continue;
+                    }
                     let _account = on_account_of(peer.uid);
                     let permit = match self.texts.enter(peer.uid) {
                         Ok(permit) => permit,
@@ -251,7 +254,11 @@ impl Lobby {
     }
 
     fn let_in(&mut self, connection: Connection, group: Option<&str>) {
-        let Ok(Peer { uid, pid, .. }) = connection.peer() else { return };
+        let Ok(peer) = connection.peer() else { return };
+        if is_ourselves(&peer) {
+            return;
+        }
+        let Peer { uid, pid, .. } = peer;
         let _account = on_account_of(uid);
         let is_server = pid.is_some_and(|pid| matches!(self.daemon.core().ledger.standing(pid, uid), Standing::Ours));
         let quota = if is_server { &self.daemon.servers } else { &self.daemon.clients };
@@ -368,6 +375,11 @@ impl Lobby {
             }
         }
     }
+}
+
+/// Whether this process has connected itself, to see who listens (`inherited.rs`).
+fn is_ourselves(peer: &Peer) -> bool {
+    peer.pid == Some(std::process::id())
 }
 
 /// Whether the process or the system has no descriptor or memory left.

@@ -1,6 +1,7 @@
 //! How a daemon is started, and why it could not be.
 
 use crate::directory::DirectoryError;
+use crate::inherited::InheritedError;
 use crate::settings::Settings;
 use cumux_wire::message::DeviceFacts;
 use std::io;
@@ -65,6 +66,9 @@ pub enum DaemonError {
     /// The pipe or log directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    /// The sockets that the daemon was started with cannot be used.
+    #[error(transparent)]
+    Inherited(#[from] InheritedError),
     /// A socket cannot be bound.
     #[error("cannot listen on {}: {cause}. The pipe directory must be on a file system with sockets, writable for this user", path.display())]
     Listen {

@@ -9,6 +9,7 @@ use crate::daemon::Daemon;
 use crate::directory::{Claim, PipeDirectory};
 use crate::doors::LEAST;
 use crate::heartbeat;
+use crate::inherited::{self, Inherited, Sockets};
 use crate::ledger::Standing;
 use crate::leftovers;
 use crate::log;
@@ -40,12 +41,13 @@ impl Alive {
     }
 }
 
-/// Serves one pipe directory until `quit` or a signal. Calls `ready` when clients can connect.
-/// Returns true if every server ended well.
+/// Serves one pipe directory until `quit` or a signal, on sockets of its own or, if there are any,
+/// on the inherited ones. Calls `ready` when clients can connect. Returns true if every server
+/// ended well.
 ///
 /// # Errors
 /// The directory belongs to another daemon or cannot be used. Nothing is left behind then.
-pub fn run(options: Options, ready: impl FnOnce(Alive)) -> Result<bool, DaemonError> {
+pub fn run(options: Options, inherited: Vec<Inherited>, ready: impl FnOnce(Alive)) -> Result<bool, DaemonError> {
     if options.multiuser && !rustix::process::geteuid().is_root() {
         return Err(DaemonError::NotRoot);
     }
@@ -53,25 +55,47 @@ pub fn run(options: Options, ready: impl FnOnce(Alive)) -> Result<bool, DaemonEr
     if limit < LEAST {
         return Err(DaemonError::TooFewDescriptors { limit, least: LEAST });
     }
-    let claim = PipeDirectory::at(&options.pipe).claim()?;
+    let directory = PipeDirectory::at(&options.pipe);
+    let (claim, sockets) = if inherited.is_empty() {
+        (directory.claim()?, None)
+    } else {
+        let claim = directory.claim_beside_sockets()?;
+        // At once: until then the kernel names another process to programs that connect.
+        let sockets = inherited::take_over(&claim, inherited)?;
+        (claim, Some(sockets))
+    };
     log::check(&options.log)?;
     let daemon = Daemon::new(options)?;
-    let result = daemon.serve(&claim, ready);
+    let result = daemon.serve(&claim, sockets, ready);
     drop(claim);
     result
 }
 
+/// Makes the sockets in the pipe directory.
+fn listen(claim: &Claim) -> Result<Sockets, DaemonError> {
+    let directory = claim.directory();
+    let failed = |path: PathBuf| move |cause| DaemonError::Listen { path, cause };
+    let text = UnixListener::bind(directory.control()).map_err(failed(directory.control()))?;
+    let packets = Listener::bind(&directory.cumux()).map_err(io::Error::other).map_err(failed(directory.cumux()))?;
+    claim.open_to_all().map_err(FolderError::into_io).map_err(failed(directory.path().to_owned()))?;
+    Ok(Sockets { text, packets })
+}
+
 impl Daemon {
-    fn serve(self: &Arc<Self>, claim: &Claim, ready: impl FnOnce(Alive)) -> Result<bool, DaemonError> {
+    fn serve(self: &Arc<Self>, claim: &Claim, inherited: Option<Sockets>, ready: impl FnOnce(Alive)) -> Result<bool, DaemonError> {
         let directory = claim.directory();
-        let listen = |path: PathBuf| move |cause| DaemonError::Listen { path, cause };
-        let text = UnixListener::bind(directory.control()).map_err(listen(directory.control()))?;
-        let packets = Listener::bind(&directory.cumux()).map_err(io::Error::other).map_err(listen(directory.cumux()))?;
-        claim.open_to_all().map_err(FolderError::into_io).map_err(listen(self.options.pipe.clone()))?;
+        let is_inherited = inherited.is_some();
+        let Sockets { text, packets } = match inherited {
+            Some(sockets) => sockets,
+            None => listen(claim)?,
+        };
         self.watch_signals()?;
         heartbeat::watch(self)?;
         self.note_environment();
         self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
+        if is_inherited {
+            self.note("The sockets were opened by the supervisor that has started this daemon, and stay when it ends");
+        }
         self.note(&format!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}", self.options.pipe.display()));
         self.note("CUDA MPS Control binary version: 13000");
         if self.options.ready_devices || self.options.static_partitions {

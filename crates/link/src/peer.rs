@@ -137,6 +137,14 @@ pub fn told_number(process: &impl AsFd) -> Option<u32> {
     fdinfo_pid(process)?.parse().ok()
 }
 
+/// The number that a process has in its own PID namespace, the innermost one. `None` if it cannot
+/// be seen from here.
+#[must_use]
+pub fn innermost_number(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()
+}
+
 fn fdinfo_pid(handle: &impl AsFd) -> Option<String> {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", handle.as_fd().as_raw_fd())).ok()?;
     about.lines().find_map(|line| Some(line.strip_prefix("Pid:")?.trim().to_owned()))
@@ -194,6 +202,12 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(told_number(&process), None);
+    }
+
+    #[test]
+    fn a_process_has_a_number_in_its_own_namespace() {
+        assert_eq!(innermost_number(std::process::id()), Some(std::process::id()), "the tests run in one namespace");
+        assert_eq!(innermost_number(u32::MAX), None);
     }
 
     #[test]

@@ -134,7 +134,11 @@ fn daemon(directory: &PipeDirectory) -> Finding {
     let start = "start it: cumux control -d (or use cumux run, which starts a private one)";
     match Connection::connect(&directory.cumux()) {
         Ok(_) if container::is_group(directory) => Finding::ok(DAEMON, format!("listens in {shown}, the directory of a group")),
-        Ok(_) => Finding::ok(DAEMON, format!("listens in {shown}, pid {}", directory.daemon().unwrap_or(0))),
+        Ok(_) => match directory.daemon().unwrap_or(0) {
+            pid if pid == 0 || directory.is_daemon(pid) => Finding::ok(DAEMON, format!("listens in {shown}, pid {pid}")),
+            // systemd, or a daemon before it that has ended.
+            _ => Finding::ok(DAEMON, format!("is started by the first program: a supervisor of services listens in {shown}")),
+        },
         // Before the questions whether the socket is there: a module hides files as well.
         Err(LinkError::System(Errno::ACCESS)) if module::bits_allow_socket(&directory.cumux()) => confined(DAEMON, "the connection to", &directory.cumux()),
         // The next check judges its user.
