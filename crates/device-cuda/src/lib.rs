@@ -47,8 +47,8 @@
 //! 5  Client: permissions, share, partitions, modules, constants    PinnedWindow::registration
 //! 6  Partitions::contexts                               PinnedWindow::registered
 //! 7  Partitions::sm_allocator
-//! 8  Extents: maps    SideStream: taken    ModuleLibrary: known, loading    Card: streams, variables
-//!    LoadedModule::attributes    Gate::unused    Loss::inquest    track: TURNS    Assignments
+//! 8  Extents: maps    SideStream: taken    ModuleLibrary: known, loading
+//!    Card: streams, variables    LoadedModule::attributes    Gate::unused    Loss::inquest    track: TURNS    Assignments
 //!    StandingWork    driver: LOADED, REDIRECTION    PinnedWindow: WINDOWS    fault: CARDS
 //! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission
 //! ```

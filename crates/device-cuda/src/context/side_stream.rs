@@ -1,13 +1,13 @@
 //! A driver stream of our own, beside those of clients: memory is scrubbed, read and written in it,
 //! by one thread at a time, which waits for the end.
 //!
-//! Streams share the queues of a context: what is in a queue waits for what came before it, also of
-//! another stream. Beside a kernel that does not end in the same queue, all who needed memory waited
-//! for ever (four of eight runs on H100s). So this stream has a priority that few client streams
-//! have: streams of different priorities have different queues. And nobody waits without a limit:
-//! when the patience is over, all others leave the clients whose kernels run for long
-//! ([`crate::quiet::Gate::leave_where_stuck`]). The thread waits on. Its client is elsewhere then,
-//! and what it finds at last is dropped.
+//! Beside a kernel that does not end, this work may not end either, for a reason that is not known
+//! (decision 0114): in four of eight runs on H100s all who needed memory waited for ever. So nobody
+//! waits without a limit. When the patience is over, all others leave the clients whose kernels run
+//! for long ([`crate::quiet::Gate::leave_where_stuck`]). The thread waits on. Its client is
+//! elsewhere then, and what it finds at last is dropped.
+//!
+//! The stream has a priority that few client streams have, so that it is served before them.
 
 use crate::driver::{CardAddress, Driver, Stream, is_fault_announced};
 use crate::fault::{Call, CudaError};

@@ -49,8 +49,8 @@ impl Engine {
         evacuation.answer(&in_doubt, now);
     }
 
-    /// The clients with work in flight that has run for longer than this, once for each piece. Those
-    /// that have left are not among them, although work of theirs may still be in flight.
+    /// The clients with work in flight that has run for longer than this, once for each piece.
+    /// Those that have left are not among them, although work of theirs may still be in flight.
     pub(super) fn list_long_clients(&self, longer_than_ns: u64) -> Vec<(ClientId, Lateness)> {
         let now = self.streams.clock.now();
         let flights = self.streams.tracker.flights();

@@ -37,7 +37,8 @@ pub(crate) struct Handover {
 /// The clients that this engine lets go of.
 #[derive(Debug)]
 pub(super) struct Evacuation {
-    /// The clients that do not leave. `None` until the first request: no work of any client is begun.
+    /// The clients that do not leave. `None` until the first request: no work of any client is
+    /// begun.
     pub(super) staying: Option<BTreeSet<ClientId>>,
     /// The threads that have asked and have no answer yet. Several, if requests overlap, or if this
     /// engine answers for others.

@@ -108,8 +108,8 @@ pub(crate) type OnOccupied = Box<dyn Fn(&BTreeSet<ClientId>) -> bool + Send + Sy
 struct Stayers(Mutex<Option<BTreeSet<ClientId>>>);
 
 impl Stayers {
-    /// Has all others leave those of `by` that are here. `leave` returns false if nobody can. Returns
-    /// true if all others have left, now or before.
+    /// Has all others leave those of `by` that are here. `leave` returns false if nobody can.
+    /// Returns true if all others have left, now or before.
     fn leave_beside(&self, by: &BTreeSet<ClientId>, leave: impl FnOnce(&BTreeSet<ClientId>) -> bool) -> bool {
         let mut stayers = self.0.lock();
         let (by, have_left) = match &*stayers {
@@ -302,8 +302,8 @@ impl Gate {
         done
     }
 
-    /// Runs `act` while no kernel runs that is long, or has never ended; not at all (`None`) if that
-    /// does not come soon, or a fault was announced. Nobody leaves for it.
+    /// Runs `act` while no kernel runs that is long, or has never ended; not at all (`None`) if
+    /// that does not come soon, or a fault was announced. Nobody leaves for it.
     ///
     /// An engine thread must not call this: the engines have to answer.
     pub(crate) fn run_if_quiet<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
