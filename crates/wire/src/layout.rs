@@ -176,10 +176,12 @@ pub const fn window_piece_start(offset: u64) -> u64 {
 /// Where the piece of a window ends that has the byte before this offset.
 #[must_use]
 pub const fn window_piece_end(offset: u64) -> u64 {
-    match offset {
-        0..=WINDOW_FIRST_BYTES => WINDOW_FIRST_BYTES,
-        ..=WINDOW_SECOND_END => WINDOW_SECOND_END,
-        _ => offset.next_multiple_of(WINDOW_PIECE_BYTES),
+    if offset <= WINDOW_FIRST_BYTES {
+        WINDOW_FIRST_BYTES
+    } else if offset <= WINDOW_SECOND_END {
+        WINDOW_SECOND_END
+    } else {
+        offset.next_multiple_of(WINDOW_PIECE_BYTES)
     }
 }
 
