@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 /// the driver that launches need.
 const SPIN: Duration = Duration::from_micros(300);
 const LOOK_EVERY: Duration = Duration::from_micros(4);
-/// How long it sleeps between two looks after that.
+/// How long it sleeps between two looks after that, and once its patience was over.
 const NAP: Duration = Duration::from_micros(50);
+const LONG_NAP: Duration = Duration::from_millis(1);
 
 /// What to do when the stream does not end. Returns true if all have left that can.
 pub(crate) type OnStuck = Box<dyn Fn() -> bool + Send + Sync>;
@@ -134,7 +135,7 @@ fn wait_for(mut is_idle: impl FnMut() -> Call<bool>, on_stuck: Option<(Duration,
                 core::hint::spin_loop();
             }
         } else {
-            std::thread::sleep(NAP);
+            std::thread::sleep(if on_stuck.is_some_and(|(patience, _)| now >= begun + patience) { LONG_NAP } else { NAP });
         }
     }
     Ok(())

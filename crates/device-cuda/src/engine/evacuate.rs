@@ -6,7 +6,6 @@
 
 use super::handover::Evacuation;
 use super::state::{ContextState, Engine};
-use crate::quiet::Lateness;
 use crate::track::Reporting;
 use cumux_device::{ClientId, InDoubt};
 use std::collections::BTreeSet;
@@ -51,13 +50,13 @@ impl Engine {
 
     /// The clients with work in flight that has run for longer than this, once for each piece.
     /// Those that have left are not among them, although work of theirs may still be in flight.
-    pub(super) fn list_long_clients(&self, longer_than_ns: u64) -> Vec<(ClientId, Lateness)> {
+    pub(super) fn list_long_clients(&self, longer_than_ns: u64) -> Vec<ClientId> {
         let now = self.streams.clock.now();
         let flights = self.streams.tracker.flights();
         flights
             .filter(|(slot, flight)| slot.still_ns(now) > longer_than_ns && slot.flights().next().is_some_and(|front| front.fence == flight.fence))
             .filter(|(_, flight)| !self.has_left(flight.client))
-            .map(|(slot, flight)| (flight.client, if slot.is_overdue(now) { Lateness::Overdue } else { Lateness::Long }))
+            .map(|(_, flight)| flight.client)
             .collect()
     }
 }

@@ -5,10 +5,10 @@ use super::handover::Handover;
 use crate::context::ClientStream;
 use crate::issue::{Chain, PendingChain};
 use crate::mailbox::Mailbox;
-use crate::quiet::{Lateness, LongWorkHolders, Until};
+use crate::quiet::{LongWorkHolders, Until};
 use crossbeam_channel::Sender;
 use cumux_device::{Begun, ClientId, Fault, InDoubt, StreamId, Work};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ pub(crate) enum Message {
     /// Answer at once.
     Ping(Sender<()>),
     /// Answer with the clients whose work has run for longer than so many nanoseconds.
-    ListLongClients(u64, Sender<Vec<(ClientId, Lateness)>>),
+    ListLongClients(u64, Sender<Vec<ClientId>>),
     /// From now on no chains are made, or they are made again.
     SpareDriver(bool),
     /// The driver has announced a fault: submit nothing more, and find out whose it was.
@@ -152,17 +152,12 @@ impl LongWorkHolders for Mailboxes {
         self.iter().for_each(|mailbox| mailbox.send(Message::StopWork(ready.clone())));
     }
 
-    fn list_long_clients(&self, longer_than: Duration) -> BTreeMap<ClientId, Lateness> {
+    fn list_long_clients(&self, longer_than: Duration) -> BTreeSet<ClientId> {
         let nanoseconds = u64::try_from(longer_than.as_nanos()).unwrap_or(u64::MAX);
         let until = Instant::now() + ANSWER_LIMIT;
         let (asker, answers) = crossbeam_channel::bounded(self.len());
         self.iter().for_each(|mailbox| mailbox.send(Message::ListLongClients(nanoseconds, asker.clone())));
-        let mut long: BTreeMap<ClientId, Lateness> = BTreeMap::new();
-        for (client, lateness) in (0..self.len()).filter_map(|_| answers.recv_deadline(until).ok()).flatten() {
-            let known = long.entry(client).or_insert(lateness);
-            *known = lateness.min(*known);
-        }
-        long
+        (0..self.len()).filter_map(|_| answers.recv_deadline(until).ok()).flatten().collect()
     }
 
     fn resume_long_work(&self) {

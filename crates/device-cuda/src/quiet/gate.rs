@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, DeviceError};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -52,24 +52,7 @@ pub(crate) trait LongWorkHolders: Send + Sync {
     /// Lets each engine begin everything again.
     fn resume_long_work(&self);
     /// The clients whose work has run for longer than this.
-    fn list_long_clients(&self, longer_than: Duration) -> BTreeMap<ClientId, Lateness>;
-}
-
-/// Whether work that has run for long is expected to take that long. The smaller one counts of
-/// several pieces of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lateness {
-    /// It is, or nobody knows how long it takes: it has never ended before.
-    Long,
-    /// It should have ended long ago, as it has before.
-    Overdue,
-}
-
-/// Those who are left alone. Beside a kernel that does not end, the work of others may not move
-/// either. Who waits for others goes on elsewhere, as far as it can be told apart.
-fn choose_occupiers(long: &BTreeMap<ClientId, Lateness>) -> BTreeSet<ClientId> {
-    let least = long.values().min();
-    long.iter().filter(|(_, lateness)| Some(*lateness) == least).map(|(client, _)| *client).collect()
+    fn list_long_clients(&self, longer_than: Duration) -> BTreeSet<ClientId>;
 }
 
 /// Why the call that needed a quiet card was not made. The client goes on in another process.
@@ -246,7 +229,7 @@ impl Gate {
         // Before a fault is announced, a card that stands still looks like one with a long kernel:
         // then all others may leave, which does them no harm.
         if !wait(soon) && !is_fault_announced() {
-            let by = choose_occupiers(&self.engines.list_long_clients(self.patience / 2));
+            let by = self.engines.list_long_clients(self.patience / 2);
             let have_left = !by.is_empty() && self.leave_beside(&by);
             if have_left && counts.is_none_or(|counts| !by.contains(&counts.client)) {
                 return Err(NotQuiet::Occupied { by });
@@ -336,7 +319,7 @@ impl Gate {
     /// Has all others leave the clients whose work has run for long, because something of our own
     /// does not end beside it. Returns false if there are none, or nobody can leave.
     pub(crate) fn leave_where_stuck(&self) -> bool {
-        let by = choose_occupiers(&self.engines.list_long_clients(self.patience / 2));
+        let by = self.engines.list_long_clients(self.patience / 2);
         !by.is_empty() && self.leave_beside(&by)
     }
 
@@ -361,16 +344,6 @@ impl Gate {
 mod tests {
     use super::*;
 
-    #[test]
-    fn who_only_waits_beside_a_long_kernel_is_not_left_with_it() {
-        let occupiers = |long: &[(ClientId, Lateness)]| choose_occupiers(&long.iter().copied().collect()).into_iter().collect::<Vec<_>>();
-        assert_eq!(occupiers(&[(1, Lateness::Overdue), (2, Lateness::Long), (3, Lateness::Overdue)]), [2]);
-        assert_eq!(occupiers(&[(1, Lateness::Overdue), (3, Lateness::Overdue)]), [1, 3], "they cannot be told apart");
-        assert!(occupiers(&[]).is_empty());
-    }
-
-    /// Work of a client that has left may still be in flight, and long. Once it counted among those
-    /// that stay, the server took the client from its next executor.
     #[test]
     fn a_client_that_has_left_is_not_named_among_those_that_stay() {
         let stayers = Stayers::default();

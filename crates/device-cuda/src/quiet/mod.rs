@@ -7,5 +7,5 @@
 mod gate;
 mod hold;
 
-pub(crate) use gate::{Gate, Lateness, LongWorkHolders, NotQuiet};
+pub(crate) use gate::{Gate, LongWorkHolders, NotQuiet};
 pub(crate) use hold::{LongWork, Until};

@@ -81,11 +81,6 @@ impl Flight {
         matches!(self.work, FlightWork::Kernel { footprint: Footprint::WholeCard, .. })
     }
 
-    /// True if work of this kind has ended before, or always ends.
-    pub(super) fn is_known(&self) -> bool {
-        !matches!(self.work, FlightWork::Kernel { measured: false, .. })
-    }
-
     /// True if the work is a kernel that is expected to be long, or of which nobody knows how long
     /// it is.
     pub(super) fn is_long(&self) -> bool {

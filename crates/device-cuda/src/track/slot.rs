@@ -14,10 +14,6 @@ use std::collections::VecDeque;
 const FENCE_PIECES: u32 = 64;
 /// Most expected time of work before a fence is submitted.
 const FENCE_NS: u64 = 100_000;
-/// Work is overdue after this many times what it was expected to take, and [`OVERDUE_NS`]. Other
-/// processes may have their turns meanwhile.
-const OVERDUE_TIMES: u64 = 8;
-const OVERDUE_NS: u64 = 50_000_000;
 
 /// What distinguishes driver streams. Client streams of a kind may use any driver stream of that
 /// kind.
@@ -149,15 +145,6 @@ impl StreamSlot {
         now.saturating_sub(self.began) > together + LONG_KERNEL_NS || self.flights.iter().any(Flight::is_long)
     }
 
-    /// True if the work up to the first fence should have ended long ago: all of it has ended
-    /// before, in a small part of this time.
-    pub(crate) fn is_overdue(&self, now: u64) -> bool {
-        let Some(front) = self.flights.front() else { return false };
-        let mut together = self.flights.iter().take_while(|flight| flight.fence == front.fence);
-        let expected_ns = together.try_fold(0_u64, |sum, flight| flight.is_known().then(|| sum.saturating_add(flight.expected_ns)));
-        expected_ns.is_some_and(|expected_ns| self.still_ns(now) > OVERDUE_NS.saturating_add(expected_ns.saturating_mul(OVERDUE_TIMES)))
-    }
-
     /// Nanoseconds for which the stream has not moved: since its front flight began or the one
     /// before ended.
     pub(crate) fn still_ns(&self, now: u64) -> u64 {
@@ -258,23 +245,6 @@ mod tests {
         let unknown = FlightWork::Kernel { id: 5, prints: false, footprint: Footprint::Partial, measured: false };
         slot.add(Flight { work: unknown, ..flight(1, 1000) }, 0);
         assert!(slot.runs_long(0), "it may not end at all");
-    }
-
-    #[test]
-    fn work_that_has_ended_before_is_overdue_after_many_times_that() {
-        let mut slot = StreamSlot::new(KIND, Stream::none());
-        assert!(!slot.is_overdue(u64::MAX), "there is none");
-        let kernel = |measured| FlightWork::Kernel { id: 4, prints: false, footprint: Footprint::Partial, measured };
-        slot.add(Flight { work: kernel(true), ..flight(1, 1000) }, 0);
-        slot.add_fence(ShownBy::Stream);
-        let late = OVERDUE_NS + 1000 * OVERDUE_TIMES;
-        assert!(!slot.is_overdue(late) && slot.is_overdue(late + 1));
-        slot.add(Flight { work: kernel(false), ..flight(2, 1000) }, 0);
-        assert!(slot.is_overdue(late + 1), "what comes later does not count");
-        let mut slot = StreamSlot::new(KIND, Stream::none());
-        slot.add(flight(1, 1000), 0);
-        slot.add(Flight { work: kernel(false), ..flight(2, 1000) }, 0);
-        assert!(!slot.is_overdue(u64::MAX), "nobody knows how long its kernel takes");
     }
 
     #[test]
