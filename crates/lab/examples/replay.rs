@@ -1,45 +1,47 @@
 //! Predicts once more what a report of the lab has measured, from the profiles beside it: for work
-//! on the planner without a card.
+//! on the planner without a card. With `quieter` what the host has added to the kernels' durations
+//! is taken off, as `cumux record` does by itself since (`cumux_lab::replay::quieter`).
 //!
-//! `cargo run --release -p cumux-lab --example replay -- FOLDER [WORKLOAD]`
+//! `cargo run --release -p cumux-lab --example replay -- FOLDER [WORKLOAD] [quieter]`
 
-use cumux_lab::predict::{Trial, machine, share};
-use cumux_planner::mode::Mode;
+use cumux_lab::replay::{self, median_and_worst};
 use cumux_planner::profile;
 use serde_json::Value;
 use std::error::Error;
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let folder = arguments.next().ok_or("which folder? It is one that `cumux lab --out` has written")?;
-    let wanted = arguments.next();
-    let folder = Path::new(&folder);
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let quieter = arguments.pop_if(|last| last == "quieter").is_some();
+    let folder = arguments.first().ok_or("which folder? It is one that `cumux lab --out` has written")?;
+    let folder = Path::new(folder);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("report.json"))?)?;
-    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-    let host = report["launches"]["factor"].as_f64().unwrap_or(1.0);
-    let processors = report["made"]["processors"].as_u64().unwrap_or(1) as u32;
-    let memory = report["device"]["memory_mib"].as_u64().unwrap_or(0) as u32;
-    let mut errors: Vec<f64> = Vec::new();
-    for row in report["sharing"].as_array().into_iter().flatten().filter(|row| row["source"] == "measured" && row["basis"] == "requests") {
-        let (Some(mode), Some(workload)) = (row["mode"].as_str(), row["workload"].as_str()) else { continue };
-        let Some(mode) = [Mode::TimeSliced, Mode::Mps, Mode::Cumux].into_iter().find(|known| known.name() == mode) else { continue };
-        if wanted.as_deref().is_some_and(|wanted| wanted != workload) {
-            continue;
-        }
-        let profile = profile::read(&std::fs::read_to_string(folder.join(format!("profiles/{workload}.json")))?)?;
-        let clients = row["clients"].as_u64().unwrap_or(1) as u32;
-        let trial = Trial { requests: 100, host, processors };
-        let Some(predicted) = share(&machine(&profile.card, memory), &profile, workload, mode, clients, trial) else { continue };
-        for (figure, measured, predicted) in
-            [("throughput", number(&row["throughput"]), predicted.throughput), ("p99", number(&row["p99_us"]), predicted.p99_us)]
-        {
-            let error = 100.0 * (predicted - measured).abs() / measured.max(1e-9);
-            errors.push(error);
-            println!("{workload:8} {:12} {clients:3} {figure:10} measured {measured:10.1} predicted {predicted:10.1}  {error:6.1} %", mode.name());
-        }
+    let wanted = |workload: &str| arguments.get(1).is_none_or(|wanted| wanted == workload);
+    let pairs = replay::pairs(&report, |workload| {
+        let text = std::fs::read_to_string(folder.join(format!("profiles/{workload}.json"))).ok().filter(|_| wanted(workload))?;
+        let profile = profile::read(&text).ok()?;
+        Some(if quieter { replay::quieter(profile) } else { profile })
+    });
+    for pair in &pairs {
+        println!(
+            "{:8} {:12} {:3} {:10} measured {:10.1} predicted {:10.1}  {:6.1} %",
+            pair.workload,
+            pair.mode,
+            pair.clients,
+            pair.figure,
+            pair.measured,
+            pair.predicted,
+            pair.error()
+        );
     }
-    errors.sort_by(f64::total_cmp);
-    println!("median {:.1} %, worst {:.1} %, of {}", errors.get(errors.len() / 2).unwrap_or(&0.0), errors.last().unwrap_or(&0.0), errors.len());
+    let mut workloads: Vec<&str> = pairs.iter().map(|pair| pair.workload.as_str()).collect();
+    workloads.sort_unstable();
+    workloads.dedup();
+    for workload in workloads {
+        let (median, worst) = median_and_worst(pairs.iter().filter(|pair| pair.workload == workload));
+        println!("{workload:8} median {median:.1} %, worst {worst:.1} %");
+    }
+    let (median, worst) = median_and_worst(&pairs);
+    println!("median {median:.1} %, worst {worst:.1} %, of {}", pairs.len());
     Ok(())
 }

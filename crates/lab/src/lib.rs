@@ -3,6 +3,7 @@
 //!
 //! - [`report`]: everything that was measured and predicted, as JSON with a version.
 //! - [`predict`]: what the planner's simulation says of a workload.
+//! - [`replay`]: what a report has measured, predicted once more.
 //! - [`gates`]: what must hold, and why it may not.
 //! - `svg`: plots.
 //! - [`page`]: the report as one HTML file.
@@ -15,6 +16,7 @@
 pub mod gates;
 pub mod page;
 pub mod predict;
+pub mod replay;
 pub mod report;
 pub mod summary;
 mod svg;

@@ -2,7 +2,7 @@
 
 use crate::report::{Basis, Row, Source};
 use cumux_planner::card::{Capacity, CardModel};
-use cumux_planner::mode::Mode;
+use cumux_planner::mode::{Mode, engines};
 use cumux_planner::profile::{CardFacts, Profile};
 use cumux_planner::simulate::{Arrival, Effort, Load, quantile, run};
 use cumux_planner::work::{Machine, Work};
@@ -156,7 +156,7 @@ pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, wo
 
 fn row(machine: &Machine, loads: &[Load<'_>], mode: Mode, workload: &str, trial: Trial) -> Option<Row> {
     let effort = Effort { requests: trial.requests, events: MOST_EVENTS };
-    let outcome = run(machine, loads, mode.turns(), mode.submission().on_host(trial.host), effort);
+    let outcome = run(machine, loads, mode.turns(), mode.submission(engines(trial.processors)).on_host(trial.host), effort);
     let mut all: Vec<f64> = outcome.clients.iter().flat_map(|client| client.latencies.iter().map(|ns| ns / 1e3)).collect();
     if all.is_empty() {
         return None;

@@ -69,15 +69,26 @@ const CUMUX_CLIENTS: u32 = 512;
 /// programs whose passes wait for the host (ResNet-50 by MPS, benches/results/lab, and a report of
 /// the day before) each has 0.75 and 0.86 of one's rate, where the sibling works half of the time.
 const SIBLING_COST: f64 = 0.25;
-/// Threads of an executor that wait actively: its intake and two engines (ARCHITECTURE.md, "One
-/// launch in ten stops").
-const POLLING: u32 = 3;
+/// Engine threads of an executor of one card, where the host is not known or has as many processors
+/// as [`SEVERAL_ENGINES_FROM`] (decision 0122).
+pub const ENGINES: u32 = 2;
+const SEVERAL_ENGINES_FROM: u32 = 8;
+/// The part of a chain's time in which its engine holds the lock of the context. Two engines did
+/// 1.19 and 1.09 times the kernels of one on one card, and 1.20 and 1.16 times on another (W2 n=8,
+/// N = 1 and 4; decision 0122): 1.16 in the mean. Chains of 16 gained 1.7 times, of 48 1.3 times.
+const LOCKED: f64 = 1.0 / 1.16;
+
+/// Engine threads of an executor on a host with so many processors.
+#[must_use]
+pub const fn engines(processors: u32) -> u32 {
+    if processors >= SEVERAL_ENGINES_FROM { ENGINES } else { 1 }
+}
 
 /// A processor's time for a launch, without MPS or cumux: h200.txt, "ns of CPU per launch" (2,602).
 /// A host where it is another is that much slower in everything ([`Submission::on_host`]).
 pub const LAUNCH_NS: f64 = 2600.0;
 /// Threads of one process launch one after the other.
-const THREADS: Common = Common { chain_ns: 0.0, kernel_ns: 2100.0, other_ns: 0.0, longest: 1, by_host: true };
+const THREADS: Common = Common { chain_ns: 0.0, kernel_ns: 2100.0, other_ns: 0.0, longest: 1, by_host: true, engines: 1, locked: 0.0 };
 /// What a kernel costs besides in a chain of cumux where the one before is another: it is compared,
 /// and often its node is set. From ResNet-50 by cumux, 16 workers, on two machines
 /// (benches/results/lab): 1.9 and 2.0 µs a kernel in all.
@@ -132,22 +143,23 @@ impl Mode {
         TimeSlices { slice_ns, switch_ns: SWITCH_NS }
     }
 
-    /// How its launches get to the card.
+    /// How its launches get to the card, with so many engine threads of cumux ([`engines`]).
     #[must_use]
-    pub fn submission(self) -> Submission {
+    pub fn submission(self, engines: u32) -> Submission {
         match self {
             Mode::Exclusive | Mode::TimeSliced => NATIVE,
             // The driver's lock: threads of one process launch one after the other.
             Mode::Streams => Submission { start_ns: 100.0, common: Some(THREADS), ..NATIVE },
             // h200.txt, "ns of CPU per launch" (2,850).
             Mode::Mps => {
-                let common = Some(Common { chain_ns: 0.0, kernel_ns: MPS_KERNEL_NS, other_ns: 0.0, longest: 1, by_host: false });
+                let common = Some(Common { chain_ns: 0.0, kernel_ns: MPS_KERNEL_NS, other_ns: 0.0, longest: 1, by_host: false, engines: 1, locked: 0.0 });
                 Submission { launch_ns: 2850.0, start_ns: 1000.0, common, ..NATIVE }
             }
             // h200.txt: 455 ns of CPU a launch; "W2 n=8", N = 1 and 100: 2.1 and 0.39 µs a kernel,
             // of chains of up to 48 (one-context-h200, E4); "W2 n=1 N=1": 9 µs.
             Mode::Cumux | Mode::CumuxOwn => {
-                let common = Some(Common { chain_ns: 1750.0, kernel_ns: 350.0, other_ns: OTHER_KERNEL_NS, longest: 48, by_host: true });
+                let (engines, locked) = (engines.max(1), LOCKED);
+                let common = Some(Common { chain_ns: 1750.0, kernel_ns: 350.0, other_ns: OTHER_KERNEL_NS, longest: 48, by_host: true, engines, locked });
                 Submission { launch_ns: 455.0, start_ns: 2200.0, notify_ns: 2200.0, between_ns: 400.0, common }
             }
         }
@@ -168,18 +180,21 @@ impl Mode {
 
     /// How many times longer a processor takes for everything, where so many programs keep theirs
     /// busy beside the threads of the way itself. A processor whose sibling in the same core works,
-    /// too, is slower; where there are more programs than processors, each gets its part of the
+    /// too, is slower; where there are more threads than processors, each gets its part of the
     /// time.
     #[must_use]
     pub fn crowding(self, clients: u32, processors: u32) -> f64 {
+        // Threads of an executor that wait actively: its intake and its engines.
+        let polling = 1 + engines(processors);
         let own = match self {
-            Mode::Cumux => POLLING,
-            Mode::CumuxOwn => clients.saturating_mul(POLLING),
+            Mode::Cumux => polling,
+            Mode::CumuxOwn => clients.saturating_mul(polling),
             Mode::Exclusive | Mode::Streams | Mode::TimeSliced | Mode::Mps => 0,
         };
-        let others = f64::from(clients.saturating_add(own).saturating_sub(1));
+        let threads = clients.saturating_add(own);
+        let others = f64::from(threads.saturating_sub(1));
         let sibling_works = (others / f64::from(processors.saturating_sub(1).max(1))).min(1.0);
-        (f64::from(clients) / f64::from(processors.max(1))).max(1.0) / (1.0 - SIBLING_COST * sibling_works)
+        (f64::from(threads) / f64::from(processors.max(1))).max(1.0) / (1.0 - SIBLING_COST * sibling_works)
     }
 
     /// Most programs on one machine.

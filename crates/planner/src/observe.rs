@@ -2,6 +2,7 @@
 //! ([`cumux_wire::recording`]): from a program's library what its host does, from executors how
 //! long the card took.
 //!
+//! - [`noise`]: what the host adds to the durations of kernels.
 //! - [`times`]: a distribution of times in little memory.
 //! - [`requests`]: what the host does again and again.
 //!
@@ -9,6 +10,7 @@
 //! ([`MOST_KERNELS`], [`MOST_COPIES`], [`MOST_MEMORY`], `requests`). Whatever is heard, a profile
 //! that comes out is one that [`crate::profile::read`] accepts.
 
+pub mod noise;
 mod requests;
 mod times;
 
@@ -16,6 +18,7 @@ use crate::profile::{self, CardFacts, Copy, Duration, Host, HostWait, Kernel, Me
 use cumux_wire::cuda::DeviceAttribute as A;
 use cumux_wire::facts::DeviceFacts;
 use cumux_wire::recording::{Fact, Moment, Packet, Shape, Way};
+use noise::{Noise, Spread};
 use requests::{Requests, Token, What};
 use std::collections::{BTreeMap, HashMap};
 use times::Times;
@@ -354,8 +357,10 @@ impl Program {
                 None => unmeasured += count,
             }
         }
-        for (kernel, ran) in kernels.iter_mut().zip(&measured) {
-            kernel.duration = ran.best().duration();
+        let spreads: Vec<Spread> = measured.iter().map(|ran| ran.best().spread()).collect();
+        let noise = Noise::of(&spreads);
+        for (kernel, spread) in kernels.iter_mut().zip(&spreads) {
+            kernel.duration = noise.without(spread);
             // What does not fit was a launch that failed, or a card that says little of itself.
             if profile::occupancy(&card, kernel) == 0 {
                 kernel.registers = 16;
@@ -374,7 +379,9 @@ impl Program {
         }
         let copies = self.copies.all.iter().zip(&self.copied).map(|((way, bytes), count)| {
             let took = self.took.get(&(*way, *bytes)).or_else(|| self.took_at_all.get(way));
-            Copy { way: planned_way(*way), count: *count, bytes: *bytes, duration: took.map_or(Duration { mean_ns: 1000.0, p99_ns: 1000.0 }, Times::duration) }
+            // They are measured as kernels are.
+            let duration = took.map_or(Duration { mean_ns: 1000.0, p99_ns: 1000.0 }, |took| noise.without(&took.spread()));
+            Copy { way: planned_way(*way), count: *count, bytes: *bytes, duration }
         });
         let copies = copies.collect();
         let told = self.requests.finish(|token, gap_ns| match token.what {

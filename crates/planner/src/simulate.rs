@@ -100,6 +100,10 @@ pub struct Common {
     pub longest: u32,
     /// True if processors do its work; else the machine does.
     pub by_host: bool,
+    /// Threads that do this work for one context, each for its own clients.
+    pub engines: u32,
+    /// The part of a chain's time in which its thread holds a lock that they share.
+    pub locked: f64,
 }
 
 impl Common {
@@ -158,7 +162,7 @@ enum Event {
     Host(usize),
     /// A client's stream may be able to begin its next work.
     Stream(usize, u32),
-    /// The common place of a context is free, or has something to do.
+    /// An engine is free, or has something to do.
     Common(usize),
     /// A copy has ended.
     Copied(usize, u32),
@@ -201,6 +205,8 @@ struct Stream {
 
 struct SimulatedClient<'a> {
     load: Load<'a>,
+    /// Its engine in the common place of its context, if there is such a place.
+    engine: usize,
     streams: Vec<Stream>,
     /// Arrival times of requests that wait.
     waiting: VecDeque<f64>,
@@ -227,8 +233,11 @@ struct Simulation<'a> {
     clients: Vec<SimulatedClient<'a>>,
     submission: Submission,
     device: Device,
-    /// The clients of each context's common place, and whose turn is next.
+    /// The engines of all contexts, those of the same context one after the other.
     commons: Vec<CommonPlace>,
+    /// Engines of each context, and when the lock that they share is free.
+    engines: usize,
+    lock_free: Vec<f64>,
     /// When the engine of each way of copying is free.
     copy_free: [f64; 3],
     random: Random,
@@ -238,9 +247,11 @@ struct Simulation<'a> {
     unfinished: usize,
 }
 
+/// One engine of a context.
 #[derive(Debug, Default)]
 struct CommonPlace {
     clients: Vec<usize>,
+    /// Which of them is asked first.
     next: usize,
     free: f64,
     /// When the next event for it comes; infinite if none is on its way.
@@ -251,13 +262,20 @@ struct CommonPlace {
 #[must_use]
 fn run_steady(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submission: Submission, effort: Effort) -> Outcome {
     let contexts = loads.iter().map(|load| load.context + 1).max().unwrap_or(0);
-    let mut commons: Vec<CommonPlace> = (0..contexts).map(|_| CommonPlace { called: f64::INFINITY, ..CommonPlace::default() }).collect();
+    let engines = submission.common.map_or(1, |common| common.engines.max(1)) as usize;
+    let mut commons: Vec<CommonPlace> = (0..contexts * engines).map(|_| CommonPlace { called: f64::INFINITY, ..CommonPlace::default() }).collect();
+    // A client gets the engine of its context that has the fewest clients.
+    let mut engine_of = Vec::new();
     for (number, load) in loads.iter().enumerate() {
-        commons[load.context].clients.push(number);
+        let first = load.context * engines;
+        let engine = (first..first + engines).min_by_key(|engine| commons[*engine].clients.len()).unwrap_or(first);
+        commons[engine].clients.push(number);
+        engine_of.push(engine);
     }
     let client = |load: &Load<'_>| (0..load.work.streams).map(|_| Stream::default()).collect::<Vec<_>>();
-    let clients = loads.iter().map(|load| SimulatedClient {
+    let clients = loads.iter().zip(engine_of).map(|(load, engine)| SimulatedClient {
         load: *load,
+        engine,
         streams: client(load),
         waiting: VecDeque::new(),
         current: None,
@@ -278,6 +296,8 @@ fn run_steady(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submissi
         submission,
         device: Device::new(machine, loads, contexts, turns),
         commons,
+        engines,
+        lock_free: vec![0.0; contexts],
         copy_free: [0.0; 3],
         random: Random::new(0x0063_756d_7578),
         effort,
@@ -338,7 +358,7 @@ impl<'a> Simulation<'a> {
             Event::Arrives(client) => self.arrives(client),
             Event::Host(client) => self.host(client),
             Event::Stream(client, stream) => self.try_begin(client, stream),
-            Event::Common(context) => self.submit_in_common(context),
+            Event::Common(engine) => self.submit_in_common(engine),
             Event::Copied(client, stream) => self.ended(client, stream),
         }
     }
@@ -432,36 +452,36 @@ impl<'a> Simulation<'a> {
             }
         } else {
             it.issued.push_back((stream, time));
-            let context = it.load.context;
-            self.call_common(context, time);
+            let engine = it.engine;
+            self.call_common(engine, time);
         }
     }
 
-    /// Sees to it that a context's common place looks at its clients not later than `time`.
-    fn call_common(&mut self, context: usize, time: f64) {
-        let place = &mut self.commons[context];
+    /// Sees to it that an engine looks at its clients not later than `time`.
+    fn call_common(&mut self, engine: usize, time: f64) {
+        let place = &mut self.commons[engine];
         let time = time.max(place.free);
         if time < place.called {
             place.called = time;
-            self.at(time, Event::Common(context));
+            self.at(time, Event::Common(engine));
         }
     }
 
-    /// The common place takes one chain of one client.
-    fn submit_in_common(&mut self, context: usize) {
+    /// An engine takes one chain of one of its clients.
+    fn submit_in_common(&mut self, engine: usize) {
         let now = self.now;
         let Some(common) = self.submission.common else { return };
-        self.commons[context].called = f64::INFINITY;
-        if self.commons[context].free > now {
-            let free = self.commons[context].free;
-            self.call_common(context, free);
+        self.commons[engine].called = f64::INFINITY;
+        if self.commons[engine].free > now {
+            let free = self.commons[engine].free;
+            self.call_common(engine, free);
             return;
         }
-        let count = self.commons[context].clients.len();
+        let count = self.commons[engine].clients.len();
         let (mut taken, mut next_at) = (None, f64::INFINITY);
         for turn in 0..count {
-            let place = (self.commons[context].next + turn) % count;
-            let client = self.commons[context].clients[place];
+            let place = (self.commons[engine].next + turn) % count;
+            let client = self.commons[engine].clients[place];
             match self.clients[client].issued.front() {
                 Some((_, time)) if *time <= now => {
                     taken = Some((place, client));
@@ -473,20 +493,22 @@ impl<'a> Simulation<'a> {
         }
         let Some((place, client)) = taken else {
             if next_at < f64::INFINITY {
-                self.call_common(context, next_at);
+                self.call_common(engine, next_at);
             }
             return;
         };
-        self.commons[context].next = (place + 1) % count;
+        self.commons[engine].next = (place + 1) % count;
         let first = self.clients[client].issued.front().map_or(0, |(stream, _)| *stream);
         let of_chain = self.clients[client].issued.iter().take(common.longest as usize);
         let length = of_chain.take_while(|(stream, time)| *stream == first && *time <= now).count();
         self.clients[client].issued.drain(..length);
+        let locked = self.lock_free[engine / self.engines].max(now);
         let stream = &mut self.clients[client].streams[first as usize];
         let from = stream.submitted;
         let of_chain = stream.queue.range(from..from + length);
         let others = of_chain.clone().zip(of_chain.skip(1)).filter(|(one, next)| one.what != next.what).count();
-        let end = now + common.chain_ns + common.kernel_ns * length as f64 + common.other_ns * others as f64;
+        let alone = common.chain_ns + common.kernel_ns * length as f64 + common.other_ns * others as f64;
+        let end = locked + alone;
         let ready = end + self.submission.start_ns;
         for (number, op) in stream.queue.range_mut(from..from + length).enumerate() {
             op.ready = ready;
@@ -496,8 +518,9 @@ impl<'a> Simulation<'a> {
         if !stream.busy {
             self.at(ready, Event::Stream(client, first));
         }
-        self.commons[context].free = end;
-        self.call_common(context, end);
+        self.commons[engine].free = end;
+        self.lock_free[engine / self.engines] = locked + common.locked * alone;
+        self.call_common(engine, end);
     }
 
     /// Begins a stream's first work if it may begin now; else comes back when it may.
