@@ -65,8 +65,8 @@ impl Epoch {
         other.classes.iter().for_each(|class| self.add(*class));
     }
 
-    /// So many of a hundred times are at most about this: the mean of the class that has the last of
-    /// them.
+    /// So many of a hundred times are at most about this: the mean of the class that has the last
+    /// of them.
     fn percentile(&self, percent: u64) -> f64 {
         let wanted = (u128::from(self.count) * u128::from(percent)).div_ceil(100).max(1);
         let mut seen = 0_u128;
@@ -153,7 +153,8 @@ impl Times {
         all
     }
 
-    /// The median over epochs of their p99, the lower one of two; that of all times where there are few of them.
+    /// The median over epochs of their p99, the lower one of two; that of all times where there are
+    /// few of them.
     fn typical_p99(&self) -> f64 {
         let halved = if self.epochs.len() > MOST_JUDGED { halve(&self.epochs) } else { self.epochs.clone() };
         let longest = halved.iter().map(|epoch| epoch.count).max().unwrap_or(0);
@@ -224,7 +225,8 @@ mod tests {
         }
 
         /// Constant kernels with whatever the host adds, as long as it is not more than the caps:
-        /// they come out within a microsecond or 20 %. What is taken off is never more than the caps.
+        /// they come out within a microsecond or 20 %. What is taken off is never more than the
+        /// caps.
         #[test]
         fn the_hosts_noise_is_taken_off(
             truths in proptest::collection::vec((1_500_u64..300_000, 100_u64..2_000), 1..20), waits in 0_u64..1_200, seed in 1_u64..u64::MAX
