@@ -48,8 +48,9 @@
 //! 6  Partitions::contexts                               PinnedWindow::registered
 //! 7  Partitions::sm_allocator
 //! 8  Extents: maps    SideStream: taken    ModuleLibrary: known, loading
-//!    Card: streams, variables    LoadedModule::attributes    Gate::unused    Loss::inquest    track: TURNS    Assignments
-//!    StandingWork    driver: LOADED, REDIRECTION    PinnedWindow: WINDOWS    fault: CARDS
+//!    Card: streams, variables    LoadedModule::attributes    Gate::unused    Loss::inquest
+//!    track: TURNS    Assignments    StandingWork    driver: LOADED, REDIRECTION
+//!    PinnedWindow: WINDOWS    fault: CARDS
 //! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission
 //! ```
 //!
