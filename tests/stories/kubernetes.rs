@@ -194,7 +194,9 @@ fn health_follows_a_real_daemon_both_ways() {
 
     let server = node.server().pid;
     node.stop(server);
+    // Kubelet hears of each resource by itself.
     kubelet.wait_for(PERCENT, 0);
+    kubelet.wait_for(MEMORY, 0);
     assert!(kubelet.run_pod("early", &[(MEMORY, 1)]).unwrap_err().contains("Insufficient"));
     node.set_going(server);
     kubelet.wait_for(PERCENT, 40);

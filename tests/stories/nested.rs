@@ -28,16 +28,24 @@ fn runs_of_kernels_go_through_the_engine_of_real_cards() {
     for engines in ["1", "2"] {
         let node = on_top_of(&beneath, &[("CUMUX_DISPATCHERS", engines)]);
         let start = |seed: u32| node.test_client("runs").args(&["20", &seed.to_string(), "held"]).start();
-        let mut clients: Vec<Client<'_>> = (0..4).map(start).collect();
-        for client in &clients {
-            client.wait_for_line("PASS");
-        }
-        for client in &mut clients {
-            let status = node.client_status(client.pid()).expect("it is still there");
-            assert!(status.kernels >= 20 * 2 * 40 && status.coalesced > 0, "{engines} engines: {status:?}");
-            client.tell("");
-        }
-        clients.into_iter().for_each(|client| drop(client.expect_ok()));
+        // Chains are made while the card stands still. On a busy machine that may not come in time
+        // for these programs: then it has come for the next ones.
+        let are_chained = (0..20).any(|_| {
+            let mut clients: Vec<Client<'_>> = (0..4).map(start).collect();
+            for client in &clients {
+                client.wait_for_line("PASS");
+            }
+            let mut are_chained = true;
+            for client in &mut clients {
+                let status = node.client_status(client.pid()).expect("it is still there");
+                assert!(status.kernels >= 20 * 2 * 40, "{engines} engines: {status:?}");
+                are_chained &= status.coalesced > 0;
+                client.tell("");
+            }
+            clients.into_iter().for_each(|client| drop(client.expect_ok()));
+            are_chained
+        });
+        assert!(are_chained, "{engines} engines: no chains are made");
         assert_eq!(node.server().takeovers, 0, "{}", node.logs());
     }
 }
