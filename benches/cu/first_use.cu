@@ -12,17 +12,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        auto status = (call);                                                                    \
-        if (int(status) != 0) {                                                                  \
-            std::printf("%s: %d\n", #call, int(status));                                         \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
-
-__global__ void spin(volatile unsigned *until) { while (*until == 0) {} }
-__global__ void tiny(unsigned *out) { *out += 1; }
+#include "beside_a_spin.cuh"
 
 static double now() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 static const char *kinds[] = {"set32", "set32_large", "set8", "set8_odd", "set16", "set2d", "device_small", "device_large", "device_odd", "to_device", "to_host", "copy2d", "value", "kernel", "map"};

@@ -15,17 +15,8 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        auto status = (call);                                                                    \
-        if (int(status) != 0) {                                                                  \
-            std::printf("%s: %d\n", #call, int(status));                                         \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
+#include "beside_a_spin.cuh"
 
-__global__ void spin(volatile unsigned *until) { while (*until == 0) {} }
-__global__ void tiny(unsigned *out) { *out += 1; }
 __global__ void mark(volatile unsigned *word) { *word = 1; __threadfence_system(); }
 
 enum Kind { PLAIN, CHAIN, URGENT };

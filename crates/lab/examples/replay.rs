@@ -4,7 +4,8 @@
 //!
 //! `cargo run --release -p cumux-lab --example replay -- FOLDER [WORKLOAD] [quieter]`
 
-use cumux_lab::replay::{self, median_and_worst};
+use cumux_lab::replay;
+use cumux_lab::report::median_and_worst;
 use cumux_planner::profile;
 use serde_json::Value;
 use std::error::Error;
@@ -38,10 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     workloads.sort_unstable();
     workloads.dedup();
     for workload in workloads {
-        let (median, worst) = median_and_worst(pairs.iter().filter(|pair| pair.workload == workload));
+        let (median, worst) = median_and_worst(pairs.iter().filter(|pair| pair.workload == workload)).unwrap_or_default();
         println!("{workload:8} median {median:.1} %, worst {worst:.1} %");
     }
-    let (median, worst) = median_and_worst(&pairs);
+    let (median, worst) = median_and_worst(&pairs).ok_or("the report has nothing that was measured by requests and has a profile")?;
     println!("median {median:.1} %, worst {worst:.1} %, of {}", pairs.len());
     Ok(())
 }

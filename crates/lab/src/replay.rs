@@ -2,35 +2,11 @@
 //! on the planner without a card.
 
 use crate::predict::{Trial, machine, share};
+use crate::report::Pair;
 use cumux_planner::mode::Mode;
 use cumux_planner::observe::noise::{Noise, Spread};
 use cumux_planner::profile::{Duration, Profile};
 use serde_json::Value;
-
-/// One figure, measured and predicted.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Pair {
-    /// The program.
-    pub workload: String,
-    /// How it shared the card.
-    pub mode: &'static str,
-    /// Its copies.
-    pub clients: u32,
-    /// `throughput` or `p99`.
-    pub figure: &'static str,
-    /// As the report has it.
-    pub measured: f64,
-    /// As the model says now.
-    pub predicted: f64,
-}
-
-impl Pair {
-    /// In percent of what was measured.
-    #[must_use]
-    pub fn error(&self) -> f64 {
-        100.0 * (self.predicted - self.measured).abs() / self.measured.max(1e-9)
-    }
-}
 
 /// Throughput and p99 of the programs that have a profile, by time-slicing, MPS and cumux, as a
 /// report has them and as the model says now.
@@ -48,9 +24,9 @@ pub fn pairs(report: &Value, profile_of: impl Fn(&str) -> Option<Profile>) -> Ve
         let clients = row["clients"].as_u64().unwrap_or(1) as u32;
         let Some(predicted) = share(&machine(&profile.card, memory), &profile, workload, mode, clients, trial) else { continue };
         for (figure, measured, predicted) in
-            [("throughput", number(&row["throughput"]), predicted.throughput), ("p99", number(&row["p99_us"]), predicted.p99_us)]
+            [("throughput", number(&row["throughput"]), predicted.throughput), ("p99_us", number(&row["p99_us"]), predicted.p99_us)]
         {
-            pairs.push(Pair { workload: workload.to_owned(), mode: mode.name(), clients, figure, measured, predicted });
+            pairs.push(Pair { workload: workload.to_owned(), mode: mode.name().to_owned(), clients, figure, measured, predicted });
         }
     }
     pairs
@@ -79,12 +55,4 @@ pub fn quieter(mut profile: Profile) -> Profile {
         copy.duration = noise.without(&spread(copy.count, copy.duration));
     }
     profile
-}
-
-/// The middle error and the largest one.
-#[must_use]
-pub fn median_and_worst<'p>(pairs: impl IntoIterator<Item = &'p Pair>) -> (f64, f64) {
-    let mut errors: Vec<f64> = pairs.into_iter().map(Pair::error).collect();
-    errors.sort_by(f64::total_cmp);
-    (errors.get(errors.len() / 2).copied().unwrap_or(0.0), errors.last().copied().unwrap_or(0.0))
 }

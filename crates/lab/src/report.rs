@@ -346,6 +346,14 @@ impl Pair {
     }
 }
 
+/// The middle error and the largest one, in percent; `None` where nothing is compared.
+#[must_use]
+pub fn median_and_worst<'p>(pairs: impl IntoIterator<Item = &'p Pair>) -> Option<(f64, f64)> {
+    let mut errors: Vec<f64> = pairs.into_iter().map(Pair::error).collect();
+    errors.sort_by(f64::total_cmp);
+    Some((*errors.get(errors.len() / 2)?, *errors.last()?))
+}
+
 /// What became of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -448,9 +456,8 @@ impl Report {
                 pairs.push(pair("p99_us", measured.p99_us, predicted.p99_us));
             }
         }
-        let mut errors: Vec<f64> = pairs.iter().map(Pair::error).collect();
-        errors.sort_by(f64::total_cmp);
-        self.model = Model { median_error: errors.get(errors.len() / 2).copied(), worst_error: errors.last().copied(), pairs };
+        let errors = median_and_worst(&pairs);
+        self.model = Model { median_error: errors.map(|(median, _)| median), worst_error: errors.map(|(_, worst)| worst), pairs };
     }
 
     /// How far predictions of a workload's throughput are off, in percent; 0 where nothing was

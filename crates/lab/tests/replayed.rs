@@ -1,6 +1,7 @@
 //! What the lab has measured on two cards, predicted once more from what it has recorded there.
 
-use cumux_lab::replay::{Pair, median_and_worst, pairs, quieter};
+use cumux_lab::replay::{pairs, quieter};
+use cumux_lab::report::{Pair, median_and_worst};
 use cumux_planner::profile;
 use serde_json::Value;
 use std::path::Path;
@@ -31,7 +32,7 @@ fn the_model_still_says_what_the_lab_has_measured() {
         for is_quieter in [false, true] {
             let found = replay(folder, |workload, _| OWN.contains(&workload), is_quieter);
             assert_eq!(found.len(), 120, "{folder}");
-            let (median, worst) = median_and_worst(&found);
+            let (median, worst) = median_and_worst(&found).expect("pairs");
             let worst_pair = found.iter().max_by(|one, other| one.error().total_cmp(&other.error()));
             assert!(median <= 8.0 && worst <= 35.0, "{folder}, quieter {is_quieter}: median {median}, worst {worst_pair:?}");
         }
@@ -49,7 +50,7 @@ fn resnet_is_nearer_without_the_hosts_noise() {
             assert_eq!(found.len(), 3, "{folder}");
             found
         });
-        let (before, after) = (median_and_worst(&recorded), median_and_worst(&quieter));
+        let (before, after) = (median_and_worst(&recorded).expect("pairs"), median_and_worst(&quieter).expect("pairs"));
         assert!(before.1 <= 44.0 && after.1 <= 25.0 && after.0 < before.0, "{folder}: {recorded:?} {quieter:?}");
     }
 }
