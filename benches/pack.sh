@@ -15,4 +15,8 @@ for source in "$root"/benches/cu/*.cu; do
   "$cuda/bin/nvcc" -cudart static -std=c++17 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_75,code=compute_75 \
     -o "$to/$(basename "$source" .cu)" "$source" -L"$cuda/lib" -L"$target" -lcuda
 done
+# lanes loads these.
+for program in steady culprit; do
+  "$cuda/bin/nvcc" -cubin -std=c++17 -arch=sm_90 -o "$to/$program.cubin" "$root/benches/cu/$program.cu"
+done
 git -C "$root" rev-parse --short HEAD > "$to/commit"

@@ -1,8 +1,9 @@
 // Whether the first set or copy of its kind in a context waits for a kernel that runs:
 //   first_use all            each kind in a process of its own, for the first time and warmed up
 //   first_use KIND WARM      one of them; WARM is the kind that has been done before, or none
-// A kernel spins for up to a second. Meanwhile the work is submitted to another stream. Prints how long
-// the call took and when the work had ended, in milliseconds.
+// A kernel spins for 0.3 s at most. Meanwhile the work is submitted to another stream, and then a kernel
+// and a value to a third one. Prints how long the call took, when the work had ended, and when the third
+// stream's had, in milliseconds. `print` is a kernel that prints, `local` one with 8 KB of local memory.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -15,7 +16,14 @@
 #include "beside_a_spin.cuh"
 
 static double now() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-static const char *kinds[] = {"set32", "set32_large", "set8", "set8_odd", "set16", "set2d", "device_small", "device_large", "device_odd", "to_device", "to_host", "copy2d", "value", "kernel", "map"};
+static const char *kinds[] = {"set32", "set32_large", "set8", "set8_odd", "set16", "set2d", "device_small", "device_large", "device_odd", "to_device", "to_host", "copy2d", "value", "kernel", "map", "print", "local"};
+
+__global__ void says(unsigned value) { std::printf("%u\n", value); }
+__global__ void needs_local(unsigned *out, unsigned at) {
+    volatile unsigned room[2048];
+    room[at] = at;
+    *out = room[at];
+}
 
 static unsigned *host;
 static CUdeviceptr memory;
@@ -36,6 +44,8 @@ static void act(const std::string &kind, cudaStream_t s) {
     else if (kind == "copy2d") CHECK(cudaMemcpy2DAsync((void *)memory, 4096, (void *)(memory + 8 * M), 2048, 1000, 100, cudaMemcpyDeviceToDevice, s));
     else if (kind == "value") CHECK(cuStreamWriteValue32(s, memory, 1, 0));
     else if (kind == "kernel") tiny<<<1, 1, 0, s>>>((unsigned *)memory);
+    else if (kind == "print") says<<<1, 1, 0, s>>>(1);
+    else if (kind == "local") needs_local<<<1, 1, 0, s>>>((unsigned *)memory, 3);
     else if (kind == "map") {
         CUmemAllocationProp p{};
         p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -83,10 +93,16 @@ int main(int argc, char **argv) {
     });
     act(kind, second);
     double called = now() - begun;
+    volatile unsigned *word = host + 900;
+    *word = 0;
+    tiny<<<1, 1, 0, third>>>((unsigned *)memory + 4096);
+    CHECK(cuStreamWriteValue32(third, (CUdeviceptr)word, 1, 0));
+    while (!*word) {}
+    double others = now() - begun;
     while (cudaStreamQuery(second) == cudaErrorNotReady) {}
     double ended = now() - begun;
     over = true;
     guard.join();
     CHECK(cudaDeviceSynchronize());
-    std::printf("%-13s after %-13s call %7.2f ms, ended after %7.2f ms%s\n", kind.c_str(), warm.c_str(), called, ended, ended > 250 ? "  WAITED" : "");
+    std::printf("%-13s after %-13s call %7.2f ms, ended after %7.2f ms, others' after %7.2f ms%s\n", kind.c_str(), warm.c_str(), called, ended, others, ended > 250 || others > 250 ? "  WAITED" : "");
 }

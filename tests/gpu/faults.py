@@ -252,13 +252,13 @@ def look_at(service, what, number):
             for task in sorted((process / "task").glob("*")):
                 text.append("  ".join([task.name, *((task / name).read_text(errors="replace").strip() for name in ("comm", "wchan", "syscall"))]))
             if shutil.which("cuda-gdb") and " executor " in f" {command}":
-                text.append(subprocess.run(["cuda-gdb", "-batch", "-p", process.name, "-ex", "thread apply all backtrace 40"],
+                text.append(subprocess.run(["cuda-gdb", "-batch", "-p", process.name, "-ex", "thread apply all backtrace 16", "-ex", "info cuda kernels", "-ex", "info cuda sms"],
                                            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60).stdout)
         except (OSError, subprocess.TimeoutExpired) as error:
             text.append(str(error))
     for name in ("control.log", "server.log"):
         for path in sorted((service.room / "log").glob(name + "*"), reverse=True):
-            text.append(f"== {path.name}\n" + path.read_text(errors="replace")[-200_000:])
+            text.append(f"== {path.name}\n" + path.read_text(errors="replace")[-60_000:])
     (options.out.parent / f"{options.out.stem}-hang-{number}.txt").write_text("\n".join(text))
 
 
@@ -278,14 +278,14 @@ def run_endless_rounds(table):
                 until = time.monotonic() + 12
                 return next((kind for kind, process in started if not process.is_ready(max(0.1, until - time.monotonic()))), None)
 
-            late = start(KINDS, 3)
+            late = start(options.kinds.split(","), 3)
             why = f"{late}, which was there before, is not ready" if late else None
             culprit = service.start("culprit", "endless")
             if not why and not culprit.is_ready(12):
                 why = "the program with the kernel that does not end is not ready"
             if not why:
                 time.sleep(MOMENTS[number % len(MOMENTS)])
-                late = start(KINDS, 1.5)
+                late = start(options.kinds.split(","), 1.5)
                 why = f"{late}, a newcomer, is not ready" if late else None
             if why:
                 hangs += 1
@@ -293,7 +293,13 @@ def run_endless_rounds(table):
                 look_at(service, why, number)
                 table["hung"] += 1
             else:
-                judge(programs, time.monotonic() + 20, table)
+                until = time.monotonic() + 10
+                while time.monotonic() < until and any(process.process.poll() is None for _, process in programs):
+                    time.sleep(0.01)
+                if any(process.process.poll() is None for _, process in programs):
+                    hangs += 1
+                    look_at(service, f"round {number}: still at work: {[kind for kind, process in programs if process.process.poll() is None]}", number)
+                judge(programs, time.monotonic() + 1, table)
             culprit.kill()
             for _, process in programs:
                 if process.process.poll() is None:

@@ -90,3 +90,14 @@ fn every_example_runs() {
         assert!(said.contains("PASS"), "{said}");
     }
 }
+
+/// A kernel that is known to take long uses up what its client may have in flight. Work of the
+/// client's other streams begins all the same: the kernel may wait for it.
+#[test]
+fn a_kernel_waits_for_what_another_stream_does() {
+    for device in ["sim:h200", "sim:h200:card"] {
+        let node = Node::with().device(device).start();
+        let said = node.test_client("polls").start().expect_ok();
+        assert_eq!(said.trim(), "polled, 6 of 6 rounds right", "{device}");
+    }
+}

@@ -49,7 +49,7 @@
 //! 7  Partitions::sm_allocator
 //! 8  Extents: maps    SideStream: taken    ModuleLibrary: known, loading
 //!    Card: streams, variables    LoadedModule::attributes    Gate::unused    Loss::inquest
-//!    track: TURNS    Assignments    StandingWork    driver: LOADED, REDIRECTION
+//!    track: TURNS    Assignments    StandingWork    driver: LOADED, REDIRECTION, MadeOnce
 //!    PinnedWindow: WINDOWS    fault: CARDS
 //! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission
 //! ```

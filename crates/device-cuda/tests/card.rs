@@ -33,6 +33,8 @@
 mod announced;
 #[path = "card/chains.rs"]
 mod chains;
+#[path = "card/first_uses.rs"]
+mod first_uses;
 #[path = "card/stalls.rs"]
 mod stalls;
 #[path = "card/variables.rs"]

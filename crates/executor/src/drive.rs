@@ -160,8 +160,7 @@ impl Session {
     fn step(&self, inner: &mut Inner, index: u32, budget: &mut Option<InFlightBudget>, caller: Caller) -> Option<Step> {
         let stream = inner.queues.streams.get_mut(&index)?;
         let full = stream.in_flight >= DEPTH;
-        // Kernels on several devices may wait for one another: each stream gets its turn.
-        let is_bounded = stream.in_flight > 0 || self.config.parts.len() == 1;
+        let in_stream = stream.in_flight;
         let (pending, alone) = stream.upcoming()?;
         let (seq, token) = (pending.seq, pending.token);
         let step = match &mut pending.op {
@@ -189,7 +188,7 @@ impl Session {
             Op::FreeInStream { address } if alone => Step::Free(*address),
             Op::HostCall | Op::ValueWait { .. } | Op::FreeInStream { .. } => Step::Later,
             _ if full => Step::Later,
-            _ if is_bounded && !budget.get_or_insert_with(|| self.shared.fair_queue.lock().budget(self.client())).has_rest() => Step::Hold,
+            _ if !budget.get_or_insert_with(|| self.shared.fair_queue.lock().budget(self.client())).has_rest(in_stream) => Step::Hold,
             Op::Nop | Op::EventTime { .. } => Step::Submit(Work::Nop, 0),
             Op::Launch(launch) => {
                 let resume = if inner.queues.resumes.is_empty() { None } else { inner.queues.resumes.remove(&token) };

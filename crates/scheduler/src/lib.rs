@@ -6,11 +6,14 @@
 //!   that keeps half of the card busy costs half.
 //! - **No credit for idleness**: a client that comes back starts level with those that are busy, so
 //!   it cannot shut them out with what it has saved.
-//! - **A bound on work in flight** ([`FairQueue::budget`]): a client may always have one operation
-//!   in flight; more only while the estimated device time of its work stays under [`BOUND_NS`]. The
-//!   bound limits a neighbour's wait and the time until a fault is reported.
+//! - **A bound on work in flight** ([`FairQueue::budget`]): each stream of a client may have one
+//!   operation in flight; more only while the estimated device time of the client's work stays
+//!   under [`BOUND_NS`]. The bound limits a neighbour's wait and the time until a fault is
+//!   reported. The streams of a program run at the same time, and a kernel may wait for another
+//!   stream's work: it would wait for ever if that were held back because the kernel is known to
+//!   take long.
 //! - **Below normal** the bound is [`LOW_BOUND_NS`] while a more urgent client is connected at all:
-//!   the urgent client then waits for one kernel, not for a queue.
+//!   the urgent client then waits for a kernel of each stream, not for a queue.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
@@ -48,10 +51,11 @@ pub struct InFlightBudget {
 }
 
 impl InFlightBudget {
-    /// Whether one more operation may be submitted.
+    /// Whether one more operation may be submitted to a stream that has so many in flight.
     #[must_use]
-    pub fn has_rest(&self) -> bool {
-        self.in_flight == 0 || (self.in_flight < BOUND_PIECES && self.in_flight_ns < self.bound_ns)
+    pub fn has_rest(&self, in_stream: u32) -> bool {
+        let within_time = in_stream == 0 || self.in_flight_ns < self.bound_ns;
+        self.in_flight == 0 || (self.in_flight < BOUND_PIECES && within_time)
     }
 
     /// Counts one more submission with this estimated device time.
@@ -198,22 +202,22 @@ mod tests {
         assert_eq!(time.get(&0), None);
     }
 
-    /// However long it has streamed, a normal client waits for one kernel of the below-normal one,
-    /// or for short ones of 0.25 ms in total.
+    /// However long it has streamed, a normal client waits for one kernel of each stream of the
+    /// below-normal one, or for short ones of 0.25 ms in total.
     #[test]
     fn who_gives_way_has_little_in_flight() {
         let mut queue = FairQueue::default();
         queue.add(7, 1, 100);
         queue.submitted_all(7, 1, 500_000);
-        assert!(queue.budget(7).has_rest(), "alone it fills the device");
+        assert!(queue.budget(7).has_rest(1), "alone it fills the device");
         queue.retired_all(7, 1, 500_000, 500_000);
         queue.add(8, 0, 100);
         queue.submitted_all(7, 1, 500_000);
-        assert!(!queue.budget(7).has_rest());
+        assert!(!queue.budget(7).has_rest(1));
         queue.submitted_all(8, 1, 500_000);
-        assert!(queue.budget(8).has_rest());
+        assert!(queue.budget(8).has_rest(1));
         queue.remove(8);
-        assert!(queue.budget(7).has_rest());
+        assert!(queue.budget(7).has_rest(1));
     }
 
     #[test]
@@ -240,17 +244,18 @@ mod tests {
         queue.add(1, 0, 100);
         let mut budget = queue.budget(1);
         budget.count(BOUND_NS - 1);
-        assert!(budget.has_rest());
+        assert!(budget.has_rest(1));
         budget.count(1);
-        assert!(!budget.has_rest(), "the time is used up");
+        assert!(!budget.has_rest(1), "the time is used up");
+        assert!(budget.has_rest(0), "a kernel may wait for what another stream does");
         let mut budget = queue.budget(1);
         for _ in 1..BOUND_PIECES {
             budget.count(0);
         }
-        assert!(budget.has_rest());
+        assert!(budget.has_rest(1));
         budget.count(0);
-        assert!(!budget.has_rest(), "the number is used up");
-        assert!(!queue.budget(2).has_rest(), "a client that is not there may submit nothing");
+        assert!(!budget.has_rest(1) && !budget.has_rest(0), "the number is used up");
+        assert!(!queue.budget(2).has_rest(0), "a client that is not there may submit nothing");
     }
 
     /// A client in error leaves nothing in flight, and pays for what the device has measured.
@@ -260,7 +265,7 @@ mod tests {
         queue.add(1, 0, 50);
         queue.add(2, 0, 100);
         queue.submitted_all(1, 2, BOUND_NS);
-        assert!(!queue.budget(1).has_rest());
+        assert!(!queue.budget(1).has_rest(1));
         queue.retired_all(1, 1, BOUND_NS / 2, 1000);
         assert_eq!(queue.budget(1), InFlightBudget { in_flight: 1, in_flight_ns: BOUND_NS / 2, bound_ns: BOUND_NS });
         queue.abandoned(1);
@@ -294,9 +299,9 @@ mod tests {
             }
             for (client, submit, ns) in steps {
                 let mine = flying.entry(client).or_default();
-                prop_assert!(!mine.is_empty() || queue.budget(client).has_rest(), "one piece is always allowed");
+                prop_assert!(!mine.is_empty() || queue.budget(client).has_rest(1), "one piece is always allowed");
                 if submit {
-                    if queue.budget(client).has_rest() {
+                    if queue.budget(client).has_rest(1) {
                         let bound = if client % 2 == 0 { BOUND_NS } else { LOW_BOUND_NS };
                         prop_assert!(mine.is_empty() || mine.iter().sum::<u64>() < bound);
                         queue.submitted_all(client, 1, ns);

@@ -4,6 +4,7 @@ use super::Card;
 use crate::context::{ContextClient, PinnedWindow, Urgency};
 use crate::engine::Message;
 use crate::fault::remedy;
+use crate::quiet::NotQuiet;
 use cumux_abi::CUlimit;
 use cumux_device::{Begun, ClientCounters, ClientId, ClientSpec, Clients, DeviceError, Fault};
 use std::collections::BTreeSet;
@@ -87,7 +88,7 @@ impl Clients for Card {
 
     /// Limits belong to the whole context, so each is the largest that any client has set.
     fn set_limit(&self, client: ClientId, limit: CUlimit, value: u64) -> Result<(), DeviceError> {
-        self.client(client)?;
+        let client = self.client(client)?;
         if !LIMITS.contains(&limit) {
             return Err(DeviceError::NotSupported(format!("limit {}", limit.0)));
         }
@@ -97,7 +98,9 @@ impl Clients for Card {
         if value <= current {
             return Ok(());
         }
-        let raised = driver.set_limit(limit, value).map_err(|error| {
+        // The driver waits for running kernels.
+        let set = || driver.set_limit(limit, value);
+        let raised = self.shared.gate.run_quietly(Some(&client.counts), set).map_err(NotQuiet::into_error)?.map_err(|error| {
             let text = format!("limit {} cannot be raised to {value}: {}", limit.0, driver.describe(error));
             remedy::refused_call(error, text, DeviceError::Invalid)
         });

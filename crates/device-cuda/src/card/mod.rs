@@ -10,18 +10,18 @@ mod queues;
 mod takeover;
 
 use crate::context::{
-    ClientModule, ClientStream, ContextClient, ExpectedWindows, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions,
-    PinnedWindow, Sharing, VariablesHome, measure_latency, read_facts,
+    ClientModule, ClientStream, ContextClient, ExpectedWindows, Extents, FIRST_LOCAL, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition,
+    Partitions, PinnedWindow, Sharing, VariablesHome, measure_latency, read_facts,
 };
 use crate::counters::Counters;
-use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, watch_requests};
+use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, take_output, watch_requests};
 use crate::engine::{Engine, Mailboxes, Message, SPARED_WAITS, Shared, watch_engines};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
-use crate::track::{FillingKernels, Printing, StandingWork};
+use crate::track::{FillingKernels, Lanes, Printing, StandingWork};
 use cumux_abi::CUlimit;
 use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Peer, Sink, StreamId};
 use cumux_ranges::{Access, AllowedRange, Permissions};
@@ -122,6 +122,12 @@ impl Card {
         let gate = Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), &settings));
         let own_kernels = OwnKernels::load(&gate)?;
         let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
+        let output = CapturedOutput::begin();
+        if let Err(error) = driver.prepare(own_kernels.first, &[0; 8], FIRST_LOCAL) {
+            tracing::warn!("the first kernel that prints or needs local memory may stop all others: {}", driver.describe_numbered(error));
+        }
+        // Nobody has printed yet.
+        drop(take_output());
         let latency_ns = measure_latency(&driver, &own_kernels);
         let to_wake = mailboxes.clone();
         let printing = Printing::new(Arc::new(move |client| to_wake.send_to_engine_of(client, Message::TurnToPrint(client))));
@@ -140,6 +146,7 @@ impl Card {
             helpers,
             printing,
             filling: FillingKernels::default(),
+            lanes: Lanes::of_queues(driver.queues()?),
             standing: StandingWork::default(),
             loss: Loss::default(),
             watch,
@@ -161,7 +168,7 @@ impl Card {
             limits: Mutex::default(),
             next_stream: AtomicU32::new(1),
             drain: settings.drain,
-            _output: CapturedOutput::begin(),
+            _output: output,
             engine_threads: Vec::new(),
             helper_threads,
         };

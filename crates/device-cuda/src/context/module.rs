@@ -16,7 +16,7 @@ use crate::counters::ClientCounts;
 use crate::driver::{CardAddress, CompileError, Driver, Function, Module};
 use crate::fault::{Call, CudaError, remedy};
 use crate::quiet::{Gate, NotQuiet};
-use cumux_abi::CUfunction_attribute as Attribute;
+use cumux_abi::{CUfunction_attribute as Attribute, CUlimit};
 use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
 use cumux_fatbin::calls;
 use cumux_wire::module::{Parameter, Unbounded};
@@ -45,8 +45,11 @@ pub(crate) struct KernelCode {
 /// One kernel.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// Empty until its code is on the card.
+    /// Empty until the kernel may be launched: its code is on the card, and the context has the
+    /// local memory that it needs.
     code: OnceLock<KernelCode>,
+    /// Its code, where that is on the card and the local memory is not there yet.
+    without_memory: Option<KernelCode>,
     /// The kernel's number, which this process never uses again, unlike handles.
     pub id: u64,
     /// The name in the image (mangled, for C++).
@@ -57,13 +60,22 @@ pub(crate) struct Kernel {
     pub prints: bool,
     /// True if the kernel may fail an assertion.
     pub asserts: bool,
+    /// Bytes of local memory that a thread of it needs at most.
+    pub local: u64,
 }
 
 impl Kernel {
-    /// Its code on the card; `None` if that has to be loaded first.
+    /// Its code on the card; `None` if that, or local memory, has to be made first
+    /// ([`LoadedModule::load_kernel`]).
     #[inline]
     pub(crate) fn code(&self) -> Option<KernelCode> {
         self.code.get().copied()
+    }
+
+    /// The driver's handle of the kernel, if its code is on the card. Whoever launches it by this
+    /// cares for its local memory.
+    pub(super) fn handle(&self) -> Option<Function> {
+        self.code().or(self.without_memory).map(|code| code.handle)
     }
 }
 
@@ -192,6 +204,8 @@ impl LoadedModule {
     }
 
     /// Reads the description of a module's kernels. `have_code`: their code is that of `module`.
+    /// Kernels that need more local memory than there is wait for it
+    /// ([`LoadedModule::load_kernel`]).
     fn read_kernels(&mut self, module: Module, symbols: &Symbols, have_code: bool) -> Result<(), DeviceError> {
         let gate = self.gate.clone();
         let driver = gate.driver();
@@ -212,14 +226,24 @@ impl LoadedModule {
                 parameter_bytes: info.parameter_bytes,
                 prints: symbols.prints.may_print(&info.name),
                 asserts: symbols.asserts,
+                local: local_bytes(driver, &info),
+                without_memory: None,
             });
             self.info.functions.push(info);
+        }
+        if have_code {
+            let made = driver.local_memory();
+            for kernel in self.kernels.iter_mut().filter(|kernel| kernel.local > made) {
+                kernel.without_memory = kernel.code.take();
+                self.info.on_demand = true;
+            }
         }
         Ok(())
     }
 
-    /// Loads the code of a kernel, if it is not on the card. Waits for a quiet card, so an engine
-    /// thread must not call this. The wait is counted in `counts`, as [`Gate::run_quietly`] does.
+    /// Loads the code of a kernel, if it is not on the card, and makes the local memory that it
+    /// needs. Waits for a quiet card, so an engine thread must not call this. The wait is counted
+    /// in `counts`, as [`Gate::run_quietly`] does.
     ///
     /// # Errors
     /// A sentence: there is no such function, or the driver refuses its code;
@@ -227,10 +251,19 @@ impl LoadedModule {
     pub(crate) fn load_kernel(&self, function: u32, counts: Option<&ClientCounts>) -> Result<(), DeviceError> {
         let unknown = || DeviceError::Invalid(format!("the module has no function {function}"));
         let kernel = self.kernels.get(function as usize).ok_or_else(unknown)?;
-        let Loaded::OnDemand(image) = &self.loaded else { return Ok(()) };
         if kernel.code.get().is_some() {
             return Ok(());
         }
+        let image = match &self.loaded {
+            Loaded::OnDemand(image) => image,
+            Loaded::Whole(_) => {
+                let Some(code) = kernel.without_memory else { return Ok(()) };
+                let make = || make_local_memory(self.gate.driver(), kernel.local);
+                self.gate.run_quietly(counts, make).map_err(NotQuiet::into_error)??;
+                let _ = kernel.code.set(code);
+                return Ok(());
+            }
+        };
         let _guard = image.lock();
         if kernel.code.get().is_some() {
             return Ok(());
@@ -252,6 +285,7 @@ impl LoadedModule {
                 return Err(DeviceError::Invalid(format!("the excerpt for {} has not exactly one kernel", kernel.name)));
             };
             driver.load_function(handle).map_err(fail)?;
+            make_local_memory(driver, kernel.local)?;
             let attributes = self.attributes.lock();
             for ((_, attribute), value) in attributes.range((function, 0)..=(function, u32::MAX)) {
                 driver.set_function_attribute(handle, Attribute(*attribute), *value).map_err(fail)?;
@@ -319,9 +353,9 @@ impl LoadedModule {
         if attribute == MAX_DYNAMIC_SHARED && attributes.get(&(function, attribute.0)).is_some_and(|known| *known >= value && value >= 0) {
             return Ok(());
         }
-        if let Some(code) = kernel.code() {
+        if let Some(handle) = kernel.handle() {
             let driver = self.gate.driver();
-            driver.set_function_attribute(code.handle, attribute, value).map_err(|error| {
+            driver.set_function_attribute(handle, attribute, value).map_err(|error| {
                 let text = format!("attribute {} of {} cannot be set to {value}: {}", attribute.0, kernel.name, driver.describe(error));
                 remedy::refused_call(error, text, DeviceError::Invalid)
             })?;
@@ -329,6 +363,24 @@ impl LoadedModule {
         attributes.insert((function, attribute.0), value);
         Ok(())
     }
+}
+
+/// Bytes of local memory that a thread of this kernel needs at most: its own, and the stack, where
+/// nobody knows how much of that it uses.
+fn local_bytes(driver: &Driver, info: &FunctionInfo) -> u64 {
+    let stack = if info.unbounded.is_some() { driver.limit(CUlimit::CU_LIMIT_STACK_SIZE).unwrap_or(0) } else { 0 };
+    u64::from(info.local) + stack
+}
+
+/// Makes local memory for kernels. Call this while the card is quiet.
+///
+/// # Errors
+/// A sentence: the card has no room for it.
+fn make_local_memory(driver: &Driver, bytes: u64) -> Result<(), DeviceError> {
+    driver.grow_local_memory(bytes).map_err(|error| {
+        let text = format!("{bytes} bytes of local memory for each thread cannot be made: {}", driver.describe(error));
+        remedy::refused_call(error, text, DeviceError::OutOfMemory)
+    })
 }
 
 /// Loads an image.

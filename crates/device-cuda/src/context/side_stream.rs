@@ -1,8 +1,8 @@
 //! A driver stream of our own, beside those of clients: memory is scrubbed, read and written in it,
 //! by one thread at a time, which waits for the end.
 //!
-//! Beside a kernel that does not end, this work may not end either, for a reason that is not known
-//! (decision 0114): in four of eight runs on H100s all who needed memory waited for ever. So nobody
+//! Beside a kernel that does not end, this work may not end either (decision 0124 has the causes
+//! that are known): in four of eight runs on H100s all who needed memory waited for ever. So nobody
 //! waits without a limit. When the patience is over, all others leave the clients whose kernels run
 //! for long ([`crate::quiet::Gate::leave_where_stuck`]). The thread waits on. Its client is
 //! elsewhere then, and what it finds at last is dropped.

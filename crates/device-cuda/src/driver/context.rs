@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_types, reason = "numbers its contexts, from any thread")]
 
 use super::device::DeviceHandle;
+use super::library::queue_count;
+use super::made::MadeOnce;
 use super::nested::is_nested;
 use super::submission::SubmissionLock;
 use super::table::Table;
@@ -35,6 +37,8 @@ pub(crate) struct Driver {
     priorities: (i32, i32),
     /// For calls that submit work.
     pub(super) submission: SubmissionLock,
+    /// What the context has made so far that it makes once.
+    pub(super) made: MadeOnce,
 }
 
 /// Whether the driver writes a core dump when a kernel faults.
@@ -78,7 +82,14 @@ impl Driver {
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
         // Over a software GPU the thread that makes chains takes the lock, too.
         let threads = submitters + usize::from(is_nested());
-        let mut driver = Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0), submission: SubmissionLock::of_threads(threads) };
+        let mut driver = Driver {
+            device,
+            context: context.expose_provenance(),
+            instance,
+            priorities: (0, 0),
+            submission: SubmissionLock::of_threads(threads),
+            made: MadeOnce::default(),
+        };
         driver.priorities = driver.read_priorities();
         Ok(Arc::new(driver))
     }
@@ -122,6 +133,14 @@ impl Driver {
     /// The driver's sentence for an error, with the error's number.
     pub(crate) fn describe_numbered(&self, error: CudaError) -> String {
         format!("{} (CUDA error {})", self.describe(error), error.number())
+    }
+
+    /// How many queues of the card the context has. Streams that share one wait for each other.
+    ///
+    /// # Errors
+    /// A sentence with a remedy: the user's value is no number.
+    pub(crate) fn queues(&self) -> Result<usize, DeviceError> {
+        queue_count()
     }
 
     /// Least and most urgent stream priority.

@@ -20,7 +20,7 @@ static LOADED: Mutex<Option<&'static Table>> = Mutex::new(None);
 /// but each takes 15 ms when a context is made and 10 when it ends, under a lock that all processes
 /// of the card share.
 const CONNECTIONS: &str = "CUMUX_CONNECTIONS";
-const DEFAULT_CONNECTIONS: u64 = 16;
+const DEFAULT_CONNECTIONS: usize = 16;
 
 /// The environment variables that are set before the driver is loaded, and their values.
 const ENVIRONMENT: [(&str, &str); 3] = [
@@ -46,6 +46,15 @@ const REMOVED: [&str; 6] = [
 /// accident. If `CUMUX_KEEP_MPS` is set, the user's value is kept.
 const MPS_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
+/// How many queues a context has.
+///
+/// # Errors
+/// A sentence with a remedy: the user's value is no number.
+pub(super) fn queue_count() -> Result<usize, DeviceError> {
+    let asked = cumux_environment::number(CONNECTIONS).map_err(|error| DeviceError::Invalid(error.to_string()))?;
+    Ok(asked.map_or(DEFAULT_CONNECTIONS, |asked| asked.clamp(1, 32) as usize))
+}
+
 /// Loads the driver, unless an earlier call has loaded it.
 ///
 /// # Errors
@@ -67,10 +76,9 @@ pub(super) fn load() -> Result<&'static Table, DeviceError> {
             unsafe { std::env::set_var(name, value) };
         }
     }
-    let connections = cumux_environment::number(CONNECTIONS).map_err(|error| DeviceError::Invalid(error.to_string()))?;
-    let connections = connections.unwrap_or(DEFAULT_CONNECTIONS).clamp(1, 32).to_string();
+    let queues = queue_count()?.to_string();
     // SAFETY: as above.
-    unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", connections) };
+    unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", queues) };
     for name in REMOVED {
         // SAFETY: as above.
         unsafe { std::env::remove_var(name) };

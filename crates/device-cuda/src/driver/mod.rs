@@ -5,7 +5,8 @@
 //! library ─▶ device ─▶ context ─▶ memory, stream, module, partition, tensor
 //! (loaded     (facts    (Driver)   launch ─▶ graph
 //!  once)      of one               words
-//!             card)                capture, messages, thread: this process, not the card
+//!             card)                first_uses: what a context makes once (made)
+//!                                  capture, messages, thread: this process, not the card
 //!               └──▶ dumps     requests ─▶ handling ─▶ debugger: how it handles a fault
 //! ```
 //!
@@ -26,12 +27,14 @@ mod context;
 mod debugger;
 mod device;
 mod dumps;
+mod first_uses;
 mod graph;
 mod handle;
 mod handling;
 mod launch;
 mod library;
 mod locate;
+mod made;
 mod memory;
 mod messages;
 mod module;

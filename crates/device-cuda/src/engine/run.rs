@@ -19,6 +19,8 @@ struct Watch {
     queries: usize,
     /// When it was last looked whether a kernel that may print keeps others waiting.
     last_relief: u64,
+    /// Since when streams have waited for a lane and none became free, if they do.
+    crowded_since: Option<u64>,
     /// When the other engines were last told whether work stands still, and what.
     last_said: u64,
     said_that_it_stands: bool,
@@ -83,6 +85,7 @@ impl Engine {
             if now.saturating_sub(watch.last_relief) > RELIEF_NS {
                 watch.last_relief = now;
                 self.relieve_silent();
+                self.relieve_crowd(&mut watch, now);
             }
             // At once where nothing is in flight any more: this engine may sleep from now on.
             let is_over = watch.said_that_it_stands && !self.streams.tracker.is_busy();
@@ -149,9 +152,30 @@ impl Engine {
         });
     }
 
+    /// Has all others leave the clients whose kernels do not end, if those hold all lanes
+    /// ([`crate::track::Lanes`]), so that nobody else's work begins.
+    fn relieve_crowd(&self, watch: &mut Watch, now: u64) {
+        let patience = u64::try_from(self.shared.gate.patience().as_nanos()).unwrap_or(u64::MAX);
+        if !self.streams.wait_for_lanes() || !self.streams.tracker.stands_wholly_still(now, patience / 2) {
+            watch.crowded_since = None;
+            return;
+        }
+        let since = *watch.crowded_since.get_or_insert(now);
+        if now.saturating_sub(since) > patience {
+            watch.crowded_since = Some(now);
+            let gate = self.shared.gate.clone();
+            self.shared.helpers.run_printer(move || {
+                if !gate.leave_where_stuck() {
+                    tracing::debug!("work waits for a queue of the card, and nobody can leave those who hold them");
+                }
+            });
+        }
+    }
+
     /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
-        let in_flight = self.is_faulted() || (self.streams.tracker.is_busy() && self.context_runs());
+        let waits_for_card = self.streams.tracker.is_busy() || self.streams.wait_for_lanes();
+        let in_flight = self.is_faulted() || (waits_for_card && self.context_runs());
         match self.shared.polling.pause(idle_ns, in_flight) {
             Pause::Spin => std::hint::spin_loop(),
             Pause::Nap(nap) => self.shared.mailboxes.of(self.number).sleep(Some(nap)),

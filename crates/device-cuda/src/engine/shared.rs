@@ -8,7 +8,7 @@ use crate::fault::{CudaError, Loss, Membership, Watch};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
-use crate::track::{FillingKernels, Printing, StandingWork};
+use crate::track::{FillingKernels, Lanes, Printing, StandingWork};
 use cumux_device::{Begun, InDoubt, Sink};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::{Arc, OnceLock};
@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     pub printing: Printing,
     /// Long kernels in flight that occupy every SM.
     pub filling: FillingKernels,
+    /// The driver streams with work in flight.
+    pub lanes: Lanes,
     /// Engines whose work in flight stands still.
     pub standing: StandingWork,
     /// Whether the context still works.

@@ -176,11 +176,12 @@ impl Issuer {
     }
 
     /// True if the stream should not be served now: its work in flight takes long enough that more
-    /// work may gather in the queue; or its next work is a long kernel, which may not begin now.
+    /// work may gather in the queue; or its next work is a long kernel, which may not begin now; or
+    /// as many driver streams are busy as may be.
     pub(crate) fn should_gather(&self, streams: &Streams, id: StreamId, long_work_held: bool) -> bool {
         let now = streams.clock.now();
         let Some(queue) = streams.queues.get(&id) else { return false };
-        if long_work_held && queue.state == QueueState::HeldBack {
+        if long_work_held && queue.state == QueueState::HeldBack || streams.waits_for_lane(queue) {
             return true;
         }
         if self.waits_for_segment(streams, queue, now) && (queue.is_short_rest(MORE_PIECES) || queue.is_short_beginning()) {
@@ -429,6 +430,7 @@ impl Issuer {
         let kernel = planned.kernel();
         tracker.estimates.note_launch(kernel, client);
         self.counters.kernels.fetch_add(1, Ordering::Relaxed);
+        self.driver.make_first_uses_as_a_card_would(|| std::iter::once((kernel.local, kernel.prints)))?;
         self.driver.launch(planned.code.handle, &planned.shape, &planned.parameters, stream).map_err(|error| {
             self.failed_kernel = Some(kernel.name.clone());
             // The driver's error for a launch that needs more than its function's attributes allow
@@ -541,6 +543,8 @@ impl Issuer {
         let now = clock.now();
         let chain = self.chains.chosen(chosen);
         tracker.clear_word(chain.word());
+        // A kernel that prints is no node of a chain.
+        self.driver.make_first_uses_as_a_card_would(|| chain.kernels().iter().map(|planned| (planned.kernel().local, false)))?;
         chain.launch(tracker.slot(bound.slot).stream())?;
         chain.set_running(bound.slot, tracker.slot(bound.slot).next_fence());
         if let Some(queue) = queues.get_mut(&bound.id) {

@@ -3,7 +3,7 @@
 use super::queue::{QueueState, StreamQueue};
 use crate::driver::Driver;
 use crate::fault::Call;
-use crate::track::{Clock, FillingKernels, Tracker};
+use crate::track::{Clock, FillingKernels, Lanes, Tracker};
 use cumux_device::{ClientId, StreamId, Work};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -28,8 +28,13 @@ impl Streams {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, latency_ns: u64, opened: Instant) -> Call<Streams> {
-        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver, filling, latency_ns)?, clock: Clock::since(opened) })
+    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, lanes: Lanes, latency_ns: u64, opened: Instant) -> Call<Streams> {
+        Ok(Streams {
+            queues: FxHashMap::default(),
+            ready: VecDeque::new(),
+            tracker: Tracker::new(driver, filling, lanes, latency_ns)?,
+            clock: Clock::since(opened),
+        })
     }
 
     /// Takes in the streams of another engine, with their work in flight. What a stream begins next
@@ -49,6 +54,16 @@ impl Streams {
     /// The queues of a client, with their streams.
     pub(crate) fn queues_of(&mut self, client: ClientId) -> impl Iterator<Item = (StreamId, &mut StreamQueue)> {
         self.queues.iter_mut().filter(move |(_, queue)| queue.stream.client.id == client).map(|(id, queue)| (*id, queue))
+    }
+
+    /// True if work of this stream has to wait because as many driver streams are busy as may be.
+    pub(super) fn waits_for_lane(&self, queue: &StreamQueue) -> bool {
+        queue.in_flight == 0 && self.tracker.are_lanes_full()
+    }
+
+    /// True if work is queued that waits until another driver stream is not busy any more.
+    pub(crate) fn wait_for_lanes(&self) -> bool {
+        !self.ready.is_empty() && self.tracker.are_lanes_full()
     }
 
     /// The client of a stream.

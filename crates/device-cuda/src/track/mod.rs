@@ -8,7 +8,7 @@
 //! ```text
 //! tracker ─▶ pool ─▶ slot ─▶ fence
 //!    │                 └───▶ flight ─▶ estimate
-//!    └─────▶ estimate, fence, filling
+//!    └─────▶ estimate, fence, filling, lanes
 //! ```
 //!
 //! Text that kernels print is another matter: `printed` holds reports back until it was fetched,
@@ -19,6 +19,7 @@ mod estimate;
 mod fence;
 mod filling;
 mod flight;
+mod lanes;
 mod pool;
 mod printed;
 mod slot;
@@ -31,6 +32,7 @@ pub(crate) use estimate::{COPY_BYTES_PER_NS, LONG_KERNEL_NS, TRANSFER_NS};
 pub(crate) use fence::FenceWord;
 pub(crate) use filling::FillingKernels;
 pub(crate) use flight::{Flight, FlightWork, Footprint, Reporting};
+pub(crate) use lanes::Lanes;
 pub(crate) use pool::SlotIndex;
 pub(crate) use printed::HeldReports;
 pub(crate) use slot::StreamKind;

@@ -4,6 +4,7 @@ use super::estimate::Estimates;
 use super::fence::{FenceWord, ShownBy};
 use super::filling::FillingKernels;
 use super::flight::Flight;
+use super::lanes::Lanes;
 use super::pool::{MOST_STREAMS, SlotChoice, SlotIndex, StreamPool};
 use super::slot::{StreamKind, StreamSlot};
 use crate::context::PartitionId;
@@ -29,6 +30,8 @@ pub(crate) struct Tracker {
     busy: Vec<SlotIndex>,
     /// The long kernels in flight on the card that occupy every SM.
     filling: FillingKernels,
+    /// The driver streams with work in flight of all engines.
+    lanes: Lanes,
     /// The delay until work begins on an idle stream and until its end is noticed. It does not
     /// count as the work's time.
     latency_ns: u64,
@@ -43,13 +46,13 @@ impl Tracker {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, latency_ns: u64) -> Call<Tracker> {
+    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, lanes: Lanes, latency_ns: u64) -> Call<Tracker> {
         let words = PinnedWords::new(driver, MOST_STREAMS + CHAIN_WORDS)?;
         let mut pool = StreamPool::default();
         for _ in 0..STREAMS_AT_START {
             pool.add(StreamKind { partition: PartitionId::WHOLE_CARD, priority: 0 }, driver.create_stream(0)?);
         }
-        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling, latency_ns, estimates: Estimates::default(), absorbed: Vec::new() })
+        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling, lanes, latency_ns, estimates: Estimates::default(), absorbed: Vec::new() })
     }
 
     /// The words for the fences of chains.
@@ -97,6 +100,7 @@ impl Tracker {
         let slot = self.pool.slot_mut(at);
         if slot.is_empty() {
             self.busy.push(at);
+            self.lanes.add();
         }
         if flight.fills_card() {
             self.filling.add();
@@ -173,11 +177,14 @@ impl Tracker {
 
     /// Moves the flights of this tracker alone that are complete to `over`.
     fn take_completed(&mut self, now: u64, over: &mut Vec<(Flight, u64)>) {
-        let Tracker { words, pool, busy, .. } = self;
+        let Tracker { words, pool, busy, lanes, .. } = self;
         busy.retain(|at| {
             let slot = pool.slot_mut(*at);
             slot.poll(words.load(*at), |word| words.load(word.0));
             slot.retire(now, over);
+            if slot.is_empty() {
+                lanes.end();
+            }
             !slot.is_empty()
         });
     }
@@ -230,6 +237,13 @@ impl Tracker {
         self.busy.len()
     }
 
+    /// True if no slot without work in flight may get any: as many of the card's are busy as may
+    /// be.
+    #[inline]
+    pub(crate) fn are_lanes_full(&self) -> bool {
+        self.lanes.are_full()
+    }
+
     /// A slot of this engine with work in flight, if there is one. Different values of `round` give
     /// different slots, if there are several.
     pub(crate) fn busy_slot(&self, round: usize) -> Option<SlotIndex> {
@@ -251,6 +265,11 @@ impl Tracker {
     /// True if work in flight of a stream has not moved for so long.
     pub(crate) fn stands_still(&self, now: u64, for_ns: u64) -> bool {
         self.all_busy().any(|slot| slot.still_ns(now) > for_ns)
+    }
+
+    /// True if no work in flight of any stream has moved for so long.
+    pub(crate) fn stands_wholly_still(&self, now: u64, for_ns: u64) -> bool {
+        self.all_busy().all(|slot| slot.still_ns(now) > for_ns)
     }
 
     /// All flights, with their slots.

@@ -1,0 +1,144 @@
+//! What a context makes when a kernel needs it for the first time: the buffer for the text that
+//! kernels print, and more local memory. The driver waits for all kernels of the context then, so
+//! beside a kernel that does not end nobody's work goes on ([decision 0124]). Both are made before:
+//! the buffer together with the context, local memory while the card is quiet.
+//!
+//! [decision 0124]: ../../../../docs/decisions/0124-as-many-busy-streams-as-queues.md
+
+use super::context::Driver;
+use super::handle::Function;
+use super::launch::LaunchShape;
+use super::made::Made;
+use super::module::CompileError;
+use super::nested::is_nested;
+use crate::fault::{Call, CudaError};
+use cumux_abi::CUlimit;
+
+/// Local memory is made in steps of so many bytes a thread. A card with 132 SMs has 270,336
+/// threads, so a step is 32 MiB there.
+const STEP: u64 = 128;
+
+/// Bytes of the buffer for printed text. The driver's own is 1 MiB.
+const PRINTING_BYTES: u64 = 8 << 20;
+
+/// A kernel with so many bytes of local memory, at least one word of them.
+fn source_of_local(bytes: u64) -> String {
+    let bytes = bytes.max(16);
+    format!(
+        "
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry cumux_local(.param .u32 first, .param .u32 second)
+{{
+    .local .align 16 .b8 room[{bytes}];
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<6>;
+    .reg .pred %p;
+    ld.param.u32 %r1, [first];
+    ld.param.u32 %r2, [second];
+    mov.u64 %rd1, room;
+    cvt.u64.u32 %rd2, %r1;
+    cvt.u64.u32 %rd3, %r2;
+    add.u64 %rd4, %rd1, %rd2;
+    add.u64 %rd5, %rd1, %rd3;
+    st.local.u32 [%rd4], %r1;
+    ld.local.u32 %r3, [%rd5];
+    setp.ne.u32 %p, %r3, %r1;
+    @%p trap;
+    ret;
+}}
+"
+    )
+}
+
+impl Driver {
+    /// Bytes of local memory that each thread can have without anybody's waiting for it.
+    pub(crate) fn local_memory(&self) -> u64 {
+        self.made.lock().local
+    }
+
+    /// Makes local memory of at least so many bytes a thread. It stays. Call this while the card is
+    /// quiet, because the driver waits for running kernels.
+    ///
+    /// # Errors
+    /// The driver's, above all that the card has no room for it.
+    pub(crate) fn grow_local_memory(&self, bytes: u64) -> Call<()> {
+        let mut made = self.made.lock();
+        if bytes <= made.local {
+            return Ok(());
+        }
+        let bytes = bytes.next_multiple_of(STEP);
+        let module = self.load_module(source_of_local(bytes).as_bytes()).map_err(|CompileError { error, .. }| error)?;
+        let run = || -> Call<()> {
+            let function = *self.functions(module)?.first().ok_or(CudaError::INVALID_VALUE)?;
+            self.load_function(function)?;
+            self.run_once(function, &[0; 8])
+        };
+        let ran = run();
+        self.unload_module(module);
+        ran?;
+        made.local = bytes;
+        tracing::debug!(bytes, "the context has more local memory for each thread");
+        Ok(())
+    }
+
+    /// Has the context make what printing needs, and some local memory, by a kernel that prints and
+    /// has so many bytes of it. `parameters` are those of that kernel. To be called before any
+    /// client's kernel runs. The size of the buffer cannot be changed any more then, so it is made
+    /// larger than the driver would make it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn prepare(&self, first: Function, parameters: &[u8], local: u64) -> Call<()> {
+        if self.limit(CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE)? < PRINTING_BYTES {
+            self.set_limit(CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, PRINTING_BYTES)?;
+        }
+        self.run_once(first, parameters)?;
+        *self.made.lock() = Made { local, printing: true };
+        Ok(())
+    }
+
+    /// Runs a kernel with one thread, and waits for its end.
+    fn run_once(&self, function: Function, parameters: &[u8]) -> Call<()> {
+        let stream = self.create_stream(0)?;
+        let ran = self.launch(function, &LaunchShape::single_thread(), parameters, stream).and_then(|()| self.synchronize(stream));
+        self.destroy_stream(stream);
+        ran
+    }
+
+    /// To be called before kernels are launched: with the bytes of local memory of each, and
+    /// whether it may print. NVIDIA's driver waits for every kernel of the context where something
+    /// is missing. Where its place is taken by cumux's own library, this does.
+    ///
+    /// # Errors
+    /// The driver's.
+    #[inline]
+    pub(crate) fn make_first_uses_as_a_card_would<I: Iterator<Item = (u64, bool)>>(&self, kernels: impl FnOnce() -> I) -> Call<()> {
+        if is_nested() { kernels().try_for_each(|(local, prints)| self.wait_for_first_uses(local, prints)) } else { Ok(()) }
+    }
+
+    fn wait_for_first_uses(&self, local: u64, prints: bool) -> Call<()> {
+        let mut made = self.made.lock();
+        let after = Made { local: made.local.max(local), printing: made.printing || prints };
+        if after != *made {
+            let _turn = self.submission.enter();
+            // SAFETY: no memory is handed over.
+            CudaError::check(unsafe { (self.table()?.cuCtxSynchronize)() })?;
+            *made = after;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_has_the_local_memory_that_is_asked_for() {
+        for (asked, has) in [(0, 16), (16, 16), (128, 128), (65_536, 65_536)] {
+            assert!(source_of_local(asked).contains(&format!(".b8 room[{has}];")));
+        }
+    }
+}

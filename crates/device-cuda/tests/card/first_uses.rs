@@ -1,0 +1,179 @@
+//! What a context makes when a kernel first needs it, beside a kernel that does not end; and
+//! streams that would share a queue with it. The driver's part is played as a card's driver does
+//! it: whoever launches waits until all kernels have ended.
+
+use super::{NESTED_ONLY, open, run_nested};
+use cumux_device::conformance::{Actor, Args, Loaded, Setup};
+use cumux_device::{DeviceError, GlobalsAllocator, StreamId};
+use std::mem::ManuallyDrop;
+
+/// Images without variables ask for none.
+struct NoVariables;
+
+impl GlobalsAllocator for NoVariables {
+    fn variable(&mut self, name: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
+        Err(DeviceError::Invalid(format!("{name} has no place")))
+    }
+
+    fn is_restoring(&self) -> bool {
+        false
+    }
+
+    fn not_resumable(&mut self, _: &str) {}
+}
+
+/// A kernel with so many bytes of local memory, which writes 7 to its parameter's address.
+fn with_local(bytes: u32) -> String {
+    format!(
+        ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry large(.param .u64 out, .param .u32 at)\n{{\n\
+         .local .align 16 .b8 room[{bytes}];\n.reg .b64 %d<5>;\n.reg .b32 %r<4>;\n\
+         ld.param.u64 %d1, [out];\nld.param.u32 %r1, [at];\nmov.u64 %d2, room;\ncvt.u64.u32 %d3, %r1;\nadd.u64 %d4, %d2, %d3;\n\
+         mov.u32 %r2, 7;\nst.local.u32 [%d4], %r2;\nld.local.u32 %r3, [%d4];\nst.global.u32 [%d1], %r3;\nret;\n}}\n"
+    )
+}
+
+/// True if the test runs here; else it has run over a software GPU, or is left out.
+fn runs_here(test: &str, settings: &[(&str, &str)]) -> bool {
+    if std::env::var(super::CARD).is_err() {
+        for engines in ["1", "2"] {
+            run_nested(test, &[settings, &[("CUMUX_DISPATCHERS", engines), (NESTED_ONLY, "1")]].concat());
+        }
+        return false;
+    }
+    let is_nested = std::env::var(NESTED_ONLY).is_ok();
+    if !is_nested {
+        println!("left out: a card may run other kernels late beside one that polls memory");
+    }
+    is_nested
+}
+
+/// A kernel that polls a word until it is not 0. It is running when this returns.
+struct Endless<'a, 'b> {
+    client: &'a Actor<'b>,
+    flag: u64,
+    token: u64,
+}
+
+impl<'a, 'b> Endless<'a, 'b> {
+    fn begin(client: &'a Actor<'b>, module: &Loaded) -> Self {
+        let (stream, flag) = (client.stream(), client.allocate(8));
+        client.done(client.launch(stream, module, "fill", 1, 1, Args::new().u64(flag).u32(1).u32(0)));
+        client.launch(stream, module, "fill", 1, 1, Args::new().u64(flag + 4).u32(1).u32(1));
+        let token = client.launch(stream, module, "until", 1, 1, Args::new().u64(flag));
+        client.wait_for_change(flag + 4, 0);
+        Endless { client, flag, token }
+    }
+
+    fn end(self) {
+        self.client.write(self.flag, &[1]);
+        self.client.done(self.token);
+    }
+}
+
+/// Another client's work. Its memory and module are there from the beginning.
+struct Work<'a, 'b> {
+    client: &'a Actor<'b>,
+    stream: StreamId,
+    module: Loaded,
+    out: u64,
+}
+
+impl<'a, 'b> Work<'a, 'b> {
+    fn of(client: &'a Actor<'b>) -> Self {
+        Work { client, stream: client.stream(), module: client.kernels(), out: client.allocate(8) }
+    }
+
+    /// It goes on.
+    fn goes_on(&self) {
+        for round in 0..50 {
+            self.client.done(self.client.launch(self.stream, &self.module, "fill", 1, 1, Args::new().u64(self.out).u32(1).u32(round)));
+            assert_eq!(self.client.read(self.out, 1), [round]);
+        }
+    }
+}
+
+#[test]
+fn the_first_kernel_that_prints_keeps_nobody_waiting() {
+    if !runs_here("first_uses::the_first_kernel_that_prints_keeps_nobody_waiting", &[]) {
+        return;
+    }
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let [long, printing, other] = [1, 2, 3].map(|id| ManuallyDrop::new(setup.client(id)));
+    let (long_module, module, others) = (long.kernels(), printing.kernels(), Work::of(&other));
+    assert_eq!(printing.text(), "", "what the card printed by itself is nobody's");
+    let endless = Endless::begin(&long, &long_module);
+    printing.done(printing.launch(printing.stream(), &module, "say", 1, 1, Args::new().u32(5)));
+    others.goes_on();
+    endless.end();
+    eprintln!("{}: the card stays open", super::PASSED);
+}
+
+/// The memory is made while the card is quiet, which it is not yet.
+#[test]
+fn a_kernel_that_needs_more_local_memory_keeps_nobody_waiting() {
+    if !runs_here("first_uses::a_kernel_that_needs_more_local_memory_keeps_nobody_waiting", &[]) {
+        return;
+    }
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let [long, large, other] = [1, 2, 3].map(|id| ManuallyDrop::new(setup.client(id)));
+    let (long_module, others) = (long.kernels(), Work::of(&other));
+    let [little, much] = [512, 40_000].map(|bytes| large.load(with_local(bytes).as_bytes(), &mut NoVariables).expect("it is loaded"));
+    let (stream, out) = (large.stream(), large.allocate(8));
+    let launch = |module: &Loaded| large.launch(stream, module, "large", 1, 1, Args::new().u64(out).u32(16));
+    // Little is made with the module.
+    large.done(launch(&little));
+    let endless = Endless::begin(&long, &long_module);
+    large.done(launch(&little));
+    let waits = launch(&much);
+    others.goes_on();
+    endless.end();
+    large.done(waits);
+    assert_eq!(large.read(out, 1), [7]);
+    // It is there now, also beside a kernel that does not end.
+    let endless = Endless::begin(&long, &long_module);
+    large.done(launch(&much));
+    others.goes_on();
+    endless.end();
+    eprintln!("{}: the card stays open", super::PASSED);
+}
+
+/// With six queues three streams are busy at a time, or four where two engines take the last place
+/// together: the seventh one's work would be queued behind a kernel that does not end.
+#[test]
+fn no_more_streams_are_busy_than_there_are_queues() {
+    if !runs_here("first_uses::no_more_streams_are_busy_than_there_are_queues", &[("CUMUX_CONNECTIONS", "6")]) {
+        return;
+    }
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let clients: Vec<_> = (1..=6).map(|id| ManuallyDrop::new(setup.client(id))).collect();
+    let modules: Vec<_> = clients.iter().map(|client| client.kernels()).collect();
+    // Word 2i is set by the first kernel of client i, and ends its second one where it is 2i + 1.
+    let cells: Vec<u64> = clients.iter().map(|client| client.allocate(8)).collect();
+    let tokens: Vec<_> = (0..clients.len())
+        .map(|at| {
+            let (client, stream) = (&clients[at], clients[at].stream());
+            client.launch(stream, &modules[at], "fill", 1, 1, Args::new().u64(cells[at]).u32(1).u32(1));
+            client.launch(stream, &modules[at], "until", 1, 1, Args::new().u64(cells[at] + 4))
+        })
+        .collect();
+    let most = if std::env::var("CUMUX_DISPATCHERS").as_deref() == Ok("2") { 4 } else { 3 };
+    let begun = || (0..clients.len()).filter(|at| clients[*at].read(cells[*at], 1) == [1]).collect::<Vec<_>>();
+    let mut ended = Vec::new();
+    while ended.len() < clients.len() {
+        let running = loop {
+            let running: Vec<_> = begun().into_iter().filter(|at| !ended.contains(at)).collect();
+            assert!(running.len() <= most, "{running:?} are busy");
+            if running.len() >= 3.min(clients.len() - ended.len()) {
+                break running;
+            }
+        };
+        // More would have begun by now.
+        for _ in 0..20 {
+            assert!(begun().len() <= ended.len() + most);
+        }
+        clients[running[0]].write(cells[running[0]] + 4, &[1]);
+        clients[running[0]].done(tokens[running[0]]);
+        ended.push(running[0]);
+    }
+    eprintln!("{}: the card stays open", super::PASSED);
+}
