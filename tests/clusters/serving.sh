@@ -3,7 +3,7 @@
 set -eux
 python=$1 cumux=$2 scripts=$3 folder=$4
 "$python" -m venv "$folder/environment"
-"$folder/environment/bin/pip" install --quiet --disable-pip-version-check fastapi==0.165.0 uvicorn==0.54.0
+"$folder/environment/bin/pip" install --quiet --disable-pip-version-check --no-deps --requirement "$scripts/serving-requirements.txt"
 "$cumux" install --prefix "$folder/cumux" >/dev/null
 export PATH="$folder/cumux/bin:$folder/environment/bin:/usr/bin:/bin"
 export CUMUX_DEVICE=sim:h200 CUDA_MPS_PIPE_DIRECTORY=$folder/pipe CUDA_MPS_LOG_DIRECTORY=$folder/log

@@ -94,7 +94,7 @@ fn when_its_executor_dies_it_gets_another_one_of_its_own() {
 #[test]
 fn its_executor_dies_in_the_middle_of_a_kernel() {
     let node = Node::with().device("sim:h200").start();
-    let start = || ready(node.test_client("busy").args(&["60", "0"]).env("CUMUX_ISOLATION", "own"));
+    let start = || ready(node.test_client("busy").args(&["200", "0"]).env("CUMUX_ISOLATION", "own"));
     let expected = start().expect_ok();
     let client = start();
     for takeovers in 1..=3 {

@@ -113,8 +113,8 @@ pub trait Modules {
         Ok(None)
     }
 
-    /// Loads the code of kernels of a preloaded module, by their indices. Slow. A device whose
-    /// modules are loaded as a whole does nothing ([`ModuleInfo::on_demand`]).
+    /// Loads the code of kernels of a preloaded module, by their indices. Slow. Nothing is done for
+    /// modules that are loaded as a whole ([`ModuleInfo::on_demand`]).
     ///
     /// # Errors
     /// As [`Modules::load_module`].

@@ -1,4 +1,4 @@
-//! What is slow (loading modules, pinning memory, making extents) is done on [other
+//! What is slow (loading modules, pinning memory, making extents, raising limits) is done on [other
 //! threads](crate::workers). The client's ring waits meanwhile; other clients do not.
 
 use crate::arena::GRANULE;
@@ -159,6 +159,15 @@ pub fn open_partition(session: &Arc<Session>, inner: &mut Inner, header: Header,
                 (Change::Nothing, answer(error.result()))
             }
         }
+    })
+}
+
+/// Raises a limit of the client's contexts, in the background: on a card that waits for what runs.
+#[must_use]
+pub fn set_limit(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, limit: u32, value: u64) -> bool {
+    in_background(session, inner, header, end, move |session| match session.shared.cards.set_limit(session.client(), limit, value) {
+        Ok(()) => (Change::Limit { limit, value }, answer(result::SUCCESS)),
+        Err(error) => (Change::Nothing, answer(error.result())),
     })
 }
 

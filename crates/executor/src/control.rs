@@ -50,9 +50,9 @@ impl Session {
                 self.commit_reply(inner, end, &header, Change::Nothing, answer(code_of(written)));
             }
             Op::LimitSet { limit, value } => {
-                let outcome = self.shared.cards.set_limit(self.client(), limit, value);
-                let change = if outcome.is_ok() { Change::Limit { limit, value } } else { Change::Nothing };
-                self.commit_reply(inner, end, &header, change, answer(code_of(outcome)));
+                if !background::set_limit(self, inner, header, end, limit, value) {
+                    self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
+                }
             }
             op @ (Op::StreamDestroy { .. }
             | Op::ModuleUnload { .. }

@@ -47,6 +47,7 @@ struct Account {
 pub struct InFlightBudget {
     in_flight: u32,
     in_flight_ns: u64,
+    /// 0: the client is not there, and may submit nothing.
     bound_ns: u64,
 }
 
@@ -54,8 +55,7 @@ impl InFlightBudget {
     /// Whether one more operation may be submitted to a stream that has so many in flight.
     #[must_use]
     pub fn has_rest(&self, in_stream: u32) -> bool {
-        let within_time = in_stream == 0 || self.in_flight_ns < self.bound_ns;
-        self.in_flight == 0 || (self.in_flight < BOUND_PIECES && within_time)
+        self.bound_ns > 0 && (in_stream == 0 || (self.in_flight < BOUND_PIECES && self.in_flight_ns < self.bound_ns))
     }
 
     /// Counts one more submission with this estimated device time.
@@ -115,7 +115,7 @@ impl FairQueue {
     /// How much of this client's work is in flight. Valid while nobody else submits for the client.
     #[must_use]
     pub fn budget(&self, client: u32) -> InFlightBudget {
-        let Some(account) = self.accounts.get(&client) else { return InFlightBudget { in_flight: BOUND_PIECES, in_flight_ns: BOUND_NS, bound_ns: BOUND_NS } };
+        let Some(account) = self.accounts.get(&client) else { return InFlightBudget { in_flight: 0, in_flight_ns: 0, bound_ns: 0 } };
         let bound_ns = if self.urgent < account.priority { LOW_BOUND_NS } else { BOUND_NS };
         InFlightBudget { in_flight: account.in_flight, in_flight_ns: account.in_flight_ns, bound_ns }
     }
@@ -254,7 +254,8 @@ mod tests {
         }
         assert!(budget.has_rest(1));
         budget.count(0);
-        assert!(!budget.has_rest(1) && !budget.has_rest(0), "the number is used up");
+        assert!(!budget.has_rest(1), "the number is used up");
+        assert!(budget.has_rest(0), "another stream has its turn all the same");
         assert!(!queue.budget(2).has_rest(0), "a client that is not there may submit nothing");
     }
 
@@ -299,7 +300,7 @@ mod tests {
             }
             for (client, submit, ns) in steps {
                 let mine = flying.entry(client).or_default();
-                prop_assert!(!mine.is_empty() || queue.budget(client).has_rest(1), "one piece is always allowed");
+                prop_assert!(queue.budget(client).has_rest(0), "each stream may have one piece");
                 if submit {
                     if queue.budget(client).has_rest(1) {
                         let bound = if client % 2 == 0 { BOUND_NS } else { LOW_BOUND_NS };

@@ -98,6 +98,11 @@ impl Clients for Card {
         if value <= current {
             return Ok(());
         }
+        if !driver.may_raise(limit, value) {
+            let text =
+                format!("limit {} cannot be raised to {value}: the buffer for what kernels print has {current} bytes, and kernels may have printed", limit.0);
+            return Err(DeviceError::Invalid(text));
+        }
         // The driver waits for running kernels.
         let set = || driver.set_limit(limit, value);
         let raised = self.shared.gate.run_quietly(Some(&client.counts), set).map_err(NotQuiet::into_error)?.map_err(|error| {
@@ -105,6 +110,9 @@ impl Clients for Card {
             remedy::refused_call(error, text, DeviceError::Invalid)
         });
         self.check_loss(raised)?;
+        if limit == CUlimit::CU_LIMIT_STACK_SIZE {
+            driver.note_stack(value);
+        }
         limits.insert(limit, value);
         Ok(())
     }

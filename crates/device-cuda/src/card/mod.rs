@@ -124,7 +124,11 @@ impl Card {
         let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
         let output = CapturedOutput::begin();
         if let Err(error) = driver.prepare(own_kernels.first, &[0; 8], FIRST_LOCAL) {
-            tracing::warn!("the first kernel that prints or needs local memory may stop all others: {}", driver.describe_numbered(error));
+            let why = driver.describe_numbered(error);
+            if error.is_fatal() {
+                return Err(DeviceError::System(format!("the first kernel on cuda:{ordinal} failed: {why}")));
+            }
+            tracing::warn!("the first kernel that prints or needs local memory may stop all others: {why}");
         }
         // Nobody has printed yet.
         drop(take_output());
@@ -146,7 +150,7 @@ impl Card {
             helpers,
             printing,
             filling: FillingKernels::default(),
-            lanes: Lanes::of_queues(driver.queues()?),
+            lanes: Lanes::of_queues(driver.queues()?, settings.engines),
             standing: StandingWork::default(),
             loss: Loss::default(),
             watch,

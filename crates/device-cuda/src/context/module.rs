@@ -16,7 +16,7 @@ use crate::counters::ClientCounts;
 use crate::driver::{CardAddress, CompileError, Driver, Function, Module};
 use crate::fault::{Call, CudaError, remedy};
 use crate::quiet::{Gate, NotQuiet};
-use cumux_abi::{CUfunction_attribute as Attribute, CUlimit};
+use cumux_abi::CUfunction_attribute as Attribute;
 use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
 use cumux_fatbin::calls;
 use cumux_wire::module::{Parameter, Unbounded};
@@ -48,8 +48,8 @@ pub(crate) struct Kernel {
     /// Empty until the kernel may be launched: its code is on the card, and the context has the
     /// local memory that it needs.
     code: OnceLock<KernelCode>,
-    /// Its code, where that is on the card and the local memory is not there yet.
-    without_memory: Option<KernelCode>,
+    /// Its code, where that came to the card before the local memory.
+    without_memory: OnceLock<KernelCode>,
     /// The kernel's number, which this process never uses again, unlike handles.
     pub id: u64,
     /// The name in the image (mangled, for C++).
@@ -75,7 +75,13 @@ impl Kernel {
     /// The driver's handle of the kernel, if its code is on the card. Whoever launches it by this
     /// cares for its local memory.
     pub(super) fn handle(&self) -> Option<Function> {
-        self.code().or(self.without_memory).map(|code| code.handle)
+        self.code().or(self.without_memory.get().copied()).map(|code| code.handle)
+    }
+
+    /// Its code is on the card. It may be launched if the context has the memory that it needs.
+    fn enter(&self, code: KernelCode, driver: &Driver) {
+        let entered = if self.local <= driver.local_memory() { &self.code } else { &self.without_memory };
+        let _ = entered.set(code);
     }
 }
 
@@ -134,7 +140,10 @@ impl Drop for LoadedModule {
     fn drop(&mut self) {
         match self.loaded {
             Loaded::Whole(module) => self.gate.unload(module),
-            Loaded::OnDemand(_) => self.kernels.iter().filter_map(Kernel::code).for_each(|code| self.gate.unload(code.module)),
+            Loaded::OnDemand(_) => {
+                let codes = self.kernels.iter().filter_map(|kernel| kernel.code().or(kernel.without_memory.get().copied()));
+                codes.for_each(|code| self.gate.unload(code.module));
+            }
         }
     }
 }
@@ -220,30 +229,27 @@ impl LoadedModule {
                 calls::Unbounded::Address => Unbounded::Address,
             });
             self.kernels.push(Kernel {
-                code: if have_code { KernelCode { handle, module }.into() } else { OnceLock::new() },
+                code: OnceLock::new(),
                 id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
                 name: info.name.as_str().into(),
                 parameter_bytes: info.parameter_bytes,
                 prints: symbols.prints.may_print(&info.name),
                 asserts: symbols.asserts,
                 local: local_bytes(driver, &info),
-                without_memory: None,
+                without_memory: OnceLock::new(),
             });
             self.info.functions.push(info);
-        }
-        if have_code {
-            let made = driver.local_memory();
-            for kernel in self.kernels.iter_mut().filter(|kernel| kernel.local > made) {
-                kernel.without_memory = kernel.code.take();
-                self.info.on_demand = true;
+            if have_code && let Some(kernel) = self.kernels.last() {
+                kernel.enter(KernelCode { handle, module }, driver);
             }
         }
         Ok(())
     }
 
-    /// Loads the code of a kernel, if it is not on the card, and makes the local memory that it
-    /// needs. Waits for a quiet card, so an engine thread must not call this. The wait is counted
-    /// in `counts`, as [`Gate::run_quietly`] does.
+    /// Loads the code of a kernel, if it is not on the card. Waits for a quiet card, so an engine
+    /// thread must not call this. The wait is counted in `counts`, as [`Gate::run_quietly`] does.
+    /// With those of a client, the kernel is about to be launched: the local memory that it needs
+    /// is made, too. Who only stands by takes no memory of the card for it.
     ///
     /// # Errors
     /// A sentence: there is no such function, or the driver refuses its code;
@@ -254,25 +260,29 @@ impl LoadedModule {
         if kernel.code.get().is_some() {
             return Ok(());
         }
-        let image = match &self.loaded {
-            Loaded::OnDemand(image) => image,
-            Loaded::Whole(_) => {
-                let Some(code) = kernel.without_memory else { return Ok(()) };
-                let make = || make_local_memory(self.gate.driver(), kernel.local);
-                self.gate.run_quietly(counts, make).map_err(NotQuiet::into_error)??;
-                let _ = kernel.code.set(code);
-                return Ok(());
-            }
-        };
+        let Loaded::OnDemand(image) = &self.loaded else { return self.make_memory(kernel, counts) };
         let _guard = image.lock();
-        if kernel.code.get().is_some() {
-            return Ok(());
+        if kernel.handle().is_some() {
+            return self.make_memory(kernel, counts);
         }
         let excerpt = image.excerpt(function as usize)?;
         let begun = Instant::now();
         let loaded = self.gate.run_quietly(counts, || self.load_excerpt(&excerpt, function, kernel)).map_err(NotQuiet::into_error)?;
         tracing::debug!(kernel = &*kernel.name, bytes = excerpt.len(), took = ?begun.elapsed(), "a kernel is loaded");
-        loaded
+        loaded?;
+        self.make_memory(kernel, counts)
+    }
+
+    /// Makes the local memory for a kernel whose code is on the card, if its client launches it.
+    fn make_memory(&self, kernel: &Kernel, counts: Option<&ClientCounts>) -> Result<(), DeviceError> {
+        let (driver, code) = (self.gate.driver(), kernel.without_memory.get().copied());
+        let (Some(code), Some(counts)) = (code.filter(|_| kernel.code.get().is_none()), counts) else { return Ok(()) };
+        // Another kernel may have needed as much meanwhile.
+        if kernel.local > driver.local_memory() {
+            self.gate.run_quietly(Some(counts), || make_local_memory(driver, kernel.local)).map_err(NotQuiet::into_error)??;
+        }
+        let _ = kernel.code.set(code);
+        Ok(())
     }
 
     fn load_excerpt(&self, excerpt: &[u8], function: u32, kernel: &Kernel) -> Result<(), DeviceError> {
@@ -285,12 +295,11 @@ impl LoadedModule {
                 return Err(DeviceError::Invalid(format!("the excerpt for {} has not exactly one kernel", kernel.name)));
             };
             driver.load_function(handle).map_err(fail)?;
-            make_local_memory(driver, kernel.local)?;
             let attributes = self.attributes.lock();
             for ((_, attribute), value) in attributes.range((function, 0)..=(function, u32::MAX)) {
                 driver.set_function_attribute(handle, Attribute(*attribute), *value).map_err(fail)?;
             }
-            let _ = kernel.code.set(KernelCode { handle, module });
+            kernel.enter(KernelCode { handle, module }, driver);
             Ok(())
         };
         enter().inspect_err(|_| driver.unload_module(module))
@@ -368,8 +377,7 @@ impl LoadedModule {
 /// Bytes of local memory that a thread of this kernel needs at most: its own, and the stack, where
 /// nobody knows how much of that it uses.
 fn local_bytes(driver: &Driver, info: &FunctionInfo) -> u64 {
-    let stack = if info.unbounded.is_some() { driver.limit(CUlimit::CU_LIMIT_STACK_SIZE).unwrap_or(0) } else { 0 };
-    u64::from(info.local) + stack
+    u64::from(info.local) + if info.unbounded.is_some() { driver.stack() } else { 0 }
 }
 
 /// Makes local memory for kernels. Call this while the card is quiet.

@@ -18,6 +18,8 @@ use cumux_abi::CUlimit;
 /// threads, so a step is 32 MiB there.
 const STEP: u64 = 128;
 
+/// The driver's own stack of a thread.
+const USUAL_STACK: u64 = 1024;
 /// Bytes of the buffer for printed text. The driver's own is 1 MiB.
 const PRINTING_BYTES: u64 = 8 << 20;
 
@@ -91,12 +93,35 @@ impl Driver {
     /// # Errors
     /// The driver's.
     pub(crate) fn prepare(&self, first: Function, parameters: &[u8], local: u64) -> Call<()> {
-        if self.limit(CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE)? < PRINTING_BYTES {
-            self.set_limit(CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, PRINTING_BYTES)?;
+        let raised = match self.limit(CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE) {
+            Ok(bytes) if bytes >= PRINTING_BYTES => Ok(()),
+            Ok(_) => self.set_limit(CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, PRINTING_BYTES),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = raised {
+            tracing::warn!("the buffer for what kernels print stays as small as the driver makes it: {}", self.describe_numbered(error));
         }
+        let stack = self.limit(CUlimit::CU_LIMIT_STACK_SIZE).unwrap_or(USUAL_STACK);
+        self.made.lock().stack = stack;
         self.run_once(first, parameters)?;
-        *self.made.lock() = Made { local, printing: true };
+        *self.made.lock() = Made { local, stack, printing: true };
         Ok(())
+    }
+
+    /// Bytes of the stack of a thread, where nobody knows how many its kernel uses.
+    pub(crate) fn stack(&self) -> u64 {
+        self.made.lock().stack
+    }
+
+    /// Whether this limit can be raised to this value at all.
+    pub(crate) fn may_raise(&self, limit: CUlimit, value: u64) -> bool {
+        limit != CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE || !self.made.lock().printing || self.limit(limit).is_ok_and(|bytes| value <= bytes)
+    }
+
+    /// Notes that a client has raised the stack.
+    pub(crate) fn note_stack(&self, bytes: u64) {
+        let mut made = self.made.lock();
+        made.stack = made.stack.max(bytes);
     }
 
     /// Runs a kernel with one thread, and waits for its end.
@@ -120,7 +145,7 @@ impl Driver {
 
     fn wait_for_first_uses(&self, local: u64, prints: bool) -> Call<()> {
         let mut made = self.made.lock();
-        let after = Made { local: made.local.max(local), printing: made.printing || prints };
+        let after = Made { local: made.local.max(local), printing: made.printing || prints, ..*made };
         if after != *made {
             let _turn = self.submission.enter();
             // SAFETY: no memory is handed over.

@@ -10,6 +10,9 @@ pub(super) type MadeOnce = Mutex<Made>;
 pub(super) struct Made {
     /// Bytes of local memory of each thread. The driver may have made more by itself.
     pub local: u64,
+    /// Bytes of the stack of a thread, where nobody knows how many its kernel uses. The driver may
+    /// raise its own figure by itself.
+    pub stack: u64,
     /// True if a kernel has printed.
     pub printing: bool,
 }

@@ -18,10 +18,11 @@ use std::collections::BTreeSet;
 impl Engine {
     /// Hands everything over to the first engine, and passes on messages until [`Message::End`].
     pub(super) fn hand_over(self) {
-        let Engine { number, shared, issuer, streams, ends, long_work, context, evacuation, helper_stream, over, reports, .. } = self;
+        let Engine { number, shared, issuer, mut streams, ends, long_work, context, evacuation, helper_stream, over, reports, .. } = self;
         let ContextState::HandingOver(inquiry) = context else { return };
         long_work.give_up();
         shared.standing.note(number, false);
+        streams.tracker.note_waiting(false);
         let completed = over.into_iter().chain(inquiry.completed).collect();
         let remains = Remains { issuer, helper_stream };
         let handover = Handover { remains, streams, ends, flying: inquiry.flying, completed, reports, evacuation };

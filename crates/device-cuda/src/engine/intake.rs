@@ -7,7 +7,7 @@ use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
-use crate::issue::{Awaited, Chain, ChainOrder, Served, StreamQueue, Streams};
+use crate::issue::{Awaited, Chain, ChainOrder, Lane, Served, StreamQueue, Streams};
 use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Engine {
         if self.long_work.is_stopped() {
             return false;
         }
-        let mut progress = false;
+        let (mut progress, mut waits) = (false, false);
         for _ in 0..self.streams.ready.len() {
             // Its message may come later.
             if self.has_to_stop() {
@@ -123,7 +123,9 @@ impl Engine {
             if self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.has_left(client)) {
                 continue;
             }
-            if self.issuer.should_gather(&self.streams, id, self.long_work.is_held()) {
+            let lane = self.streams.lane_for(id);
+            waits |= lane == Lane::Awaited;
+            if lane != Lane::There || self.issuer.should_gather(&self.streams, id, self.long_work.is_held()) {
                 self.streams.ready.push_back(id);
                 continue;
             }
@@ -135,6 +137,7 @@ impl Engine {
             }
             self.stop_client_of(id, error);
         }
+        self.streams.tracker.note_waiting(waits);
         progress
     }
 

@@ -2,7 +2,7 @@
 
 use super::message::Message;
 use super::state::{ContextState, Engine};
-use crate::driver::allow_short_sleeps;
+use crate::driver::{allow_short_sleeps, is_fault_announced};
 use crate::issue::STANDS_STILL_NS;
 use crate::polling::Pause;
 use crate::quiet::Until;
@@ -19,11 +19,19 @@ struct Watch {
     queries: usize,
     /// When it was last looked whether a kernel that may print keeps others waiting.
     last_relief: u64,
-    /// Since when streams have waited for a lane and none became free, if they do.
-    crowded_since: Option<u64>,
+    /// Streams that wait for a lane, if there are some.
+    crowd: Option<Crowd>,
     /// When the other engines were last told whether work stands still, and what.
     last_said: u64,
     said_that_it_stands: bool,
+}
+
+/// Streams that wait for a lane.
+struct Crowd {
+    /// Since when they wait and nobody moves who has one, in nanoseconds.
+    since: u64,
+    /// True if others were asked to leave those who have one.
+    has_left: bool,
 }
 
 /// How often the other engines are told whether work stands still, in nanoseconds.
@@ -152,30 +160,36 @@ impl Engine {
         });
     }
 
-    /// Has all others leave the clients whose kernels do not end, if those hold all lanes
-    /// ([`crate::track::Lanes`]), so that nobody else's work begins.
+    /// Streams wait for a lane ([`crate::track::Lanes`]), and those who have one do not move: has
+    /// all others leave them. If that does not help, because nobody can leave or those who stay
+    /// wait for one another, the limit is lifted.
     fn relieve_crowd(&self, watch: &mut Watch, now: u64) {
-        let patience = u64::try_from(self.shared.gate.patience().as_nanos()).unwrap_or(u64::MAX);
-        if !self.streams.wait_for_lanes() || !self.streams.tracker.stands_wholly_still(now, patience / 2) {
-            watch.crowded_since = None;
+        if !self.streams.tracker.waits_for_lanes() || !self.context_works() || is_fault_announced() {
+            watch.crowd = None;
             return;
         }
-        let since = *watch.crowded_since.get_or_insert(now);
-        if now.saturating_sub(since) > patience {
-            watch.crowded_since = Some(now);
-            let gate = self.shared.gate.clone();
-            self.shared.helpers.run_printer(move || {
-                if !gate.leave_where_stuck() {
-                    tracing::debug!("work waits for a queue of the card, and nobody can leave those who hold them");
-                }
-            });
+        let crowd = watch.crowd.get_or_insert(Crowd { since: now, has_left: false });
+        crowd.since = crowd.since.max(self.streams.tracker.lanes_moved());
+        if now.saturating_sub(crowd.since) < u64::try_from(self.shared.gate.patience().as_nanos()).unwrap_or(u64::MAX) {
+            return;
         }
+        crowd.since = now;
+        if std::mem::replace(&mut crowd.has_left, true) {
+            return self.shared.lanes.lift();
+        }
+        let (gate, lanes) = (self.shared.gate.clone(), self.shared.lanes.clone());
+        self.shared.helpers.run_printer(move || {
+            if !gate.leave_where_stuck() {
+                lanes.lift();
+            }
+        });
     }
 
     /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
-        let waits_for_card = self.streams.tracker.is_busy() || self.streams.wait_for_lanes();
-        let in_flight = self.is_faulted() || (waits_for_card && self.context_runs());
+        // What is ready waits for others' work: for a lane, or for long kernels.
+        let waits = self.streams.tracker.is_busy() || !self.streams.ready.is_empty();
+        let in_flight = self.is_faulted() || (waits && self.context_runs());
         match self.shared.polling.pause(idle_ns, in_flight) {
             Pause::Spin => std::hint::spin_loop(),
             Pause::Nap(nap) => self.shared.mailboxes.of(self.number).sleep(Some(nap)),

@@ -127,7 +127,7 @@ impl Engine {
     /// The driver's.
     pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Call<Engine> {
         let driver = &shared.driver;
-        let streams = Streams::new(driver, shared.filling.clone(), shared.lanes.clone(), shared.latency_ns, shared.opened)?;
+        let streams = Streams::new(driver, shared.filling.clone(), (shared.lanes.clone(), number), shared.latency_ns, shared.opened)?;
         let helper_stream = driver.create_stream(0)?;
         let printing = shared.printing.clone();
         let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engines: shared.mailboxes.len() };

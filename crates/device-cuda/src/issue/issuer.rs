@@ -176,12 +176,11 @@ impl Issuer {
     }
 
     /// True if the stream should not be served now: its work in flight takes long enough that more
-    /// work may gather in the queue; or its next work is a long kernel, which may not begin now; or
-    /// as many driver streams are busy as may be.
+    /// work may gather in the queue; or its next work is a long kernel, which may not begin now.
     pub(crate) fn should_gather(&self, streams: &Streams, id: StreamId, long_work_held: bool) -> bool {
         let now = streams.clock.now();
         let Some(queue) = streams.queues.get(&id) else { return false };
-        if long_work_held && queue.state == QueueState::HeldBack || streams.waits_for_lane(queue) {
+        if long_work_held && queue.state == QueueState::HeldBack {
             return true;
         }
         if self.waits_for_segment(streams, queue, now) && (queue.is_short_rest(MORE_PIECES) || queue.is_short_beginning()) {
@@ -215,6 +214,9 @@ impl Issuer {
         let waits = streams.queues.get(&id).is_some_and(|queue| self.waits_for_segment(streams, queue, now));
         let Some(queue) = streams.queues.get_mut(&id) else { return Ok(Served::Done) };
         queue.state = QueueState::Idle;
+        if queue.in_flight == 0 {
+            queue.busy_since = now;
+        }
         if queue.work.is_empty() {
             return Ok(Served::Done);
         }

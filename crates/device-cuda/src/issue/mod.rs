@@ -33,4 +33,4 @@ pub(crate) use chains::{ChainOrder, PendingChain};
 pub(crate) use issuer::{Awaited, Issuer, IssuerSettings, STANDS_STILL_NS, Served};
 pub(crate) use queue::StreamQueue;
 pub(crate) use small_sets::SmallSets;
-pub(crate) use streams::Streams;
+pub(crate) use streams::{Lane, Streams};

@@ -52,6 +52,8 @@ pub(crate) struct StreamQueue {
     pub slot: Option<SlotIndex>,
     /// The number of pieces of work in flight.
     pub in_flight: usize,
+    /// Since when it has work in flight, if it has, in nanoseconds.
+    pub busy_since: u64,
     /// What the queue waits for.
     pub state: QueueState,
     /// When the queue last became `Ready` with new work, or was last served, in nanoseconds.
@@ -107,6 +109,7 @@ impl StreamQueue {
             work: VecDeque::new(),
             slot: None,
             in_flight: 0,
+            busy_since: 0,
             state: QueueState::Idle,
             since: 0,
             held: HeldReports::default(),

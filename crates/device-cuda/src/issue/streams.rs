@@ -10,6 +10,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Whether a stream has a lane ([`crate::track::Lanes`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// It has one, or may take one.
+    There,
+    /// It waits for one.
+    Awaited,
+    /// It gives its lane back when its work has ended: others wait.
+    GivenBack,
+}
+
 /// The client streams of an engine.
 pub(crate) struct Streams {
     /// The queues, by stream.
@@ -24,11 +35,12 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// An engine's streams before the first one. `opened`: when the card was opened.
+    /// An engine's streams before the first one. `lanes` with the engine's number; `opened`: when
+    /// the card was opened.
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, lanes: Lanes, latency_ns: u64, opened: Instant) -> Call<Streams> {
+    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, lanes: (Lanes, usize), latency_ns: u64, opened: Instant) -> Call<Streams> {
         Ok(Streams {
             queues: FxHashMap::default(),
             ready: VecDeque::new(),
@@ -56,14 +68,14 @@ impl Streams {
         self.queues.iter_mut().filter(move |(_, queue)| queue.stream.client.id == client).map(|(id, queue)| (*id, queue))
     }
 
-    /// True if work of this stream has to wait because as many driver streams are busy as may be.
-    pub(super) fn waits_for_lane(&self, queue: &StreamQueue) -> bool {
-        queue.in_flight == 0 && self.tracker.are_lanes_full()
-    }
-
-    /// True if work is queued that waits until another driver stream is not busy any more.
-    pub(crate) fn wait_for_lanes(&self) -> bool {
-        !self.ready.is_empty() && self.tracker.are_lanes_full()
+    /// What keeps work of this stream from being submitted, if lanes do.
+    #[inline]
+    pub(crate) fn lane_for(&self, id: StreamId) -> Lane {
+        let Some(queue) = self.queues.get(&id) else { return Lane::There };
+        if queue.in_flight == 0 {
+            return if self.tracker.may_take_lane() { Lane::There } else { Lane::Awaited };
+        }
+        if self.tracker.is_turn_over(queue.busy_since, self.clock.now()) { Lane::GivenBack } else { Lane::There }
     }
 
     /// The client of a stream.

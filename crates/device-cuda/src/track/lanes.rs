@@ -1,51 +1,133 @@
-//! How many driver streams of a card may have work in flight at once. All engines of the card count
-//! them together.
+//! How many driver streams of a card may have work in flight at once, and whose turn it is. All
+//! engines of the card count together. A *lane* is the place of one busy driver stream.
 //!
 //! A context has some queues, and the driver puts a stream's work into one that is free. Where more
 //! streams are busy than there are queues, several share one, and wait for whatever is in front: if
 //! a kernel there does not end, nothing behind it ever begins. Measured on an H100 with 16 queues,
 //! beside such a kernel (`benches/cu/lanes.cu`): of 20 busy streams 5 stand still for good, of 40
 //! streams 25, with copies or without, and none of 40 as long as 14 are busy at a time.
-#![expect(clippy::disallowed_types, reason = "a counter that the engines of a card share")]
+//!
+//! Where a stream waits for a lane, those that have had theirs for [`TURN_NS`] get nothing more
+//! until their work has ended, and an engine with more than its part of the lanes takes no further
+//! one. Where kernels in all lanes wait for one that has none, the limit is [lifted](Lanes::lift).
+#![expect(clippy::disallowed_types, reason = "what the engines of a card share")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Queues that are left for streams which the engines do not count: the one in which memory is
-/// scrubbed, that in which a chain is uploaded, and one more, because two engines may take the last
-/// lane at the same time.
-const SPARE_QUEUES: usize = 3;
+/// scrubbed, and that in which a chain is uploaded. Each engine but one takes one more, because all
+/// may take the last lane at the same time.
+const SPARE_QUEUES: usize = 2;
+
+/// How long a stream may keep its lane, in nanoseconds, if another one waits.
+const TURN_NS: u64 = 2_000_000;
+
+#[derive(Debug, Default)]
+struct Shared {
+    busy: AtomicUsize,
+    /// The engines with streams that wait for a lane, a bit for each.
+    waiting: AtomicU64,
+    /// When work of a busy stream ended last while all lanes were taken, by the engines' clock.
+    moved: AtomicU64,
+    lifted: AtomicBool,
+}
 
 /// The driver streams of a card with work in flight, and how many there may be.
 #[derive(Debug, Clone)]
 pub(crate) struct Lanes {
-    busy: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
     limit: usize,
+    /// The lanes that each engine may have while streams of others wait.
+    part: usize,
 }
 
 impl Lanes {
-    /// Those of a context with so many queues.
-    pub(crate) fn of_queues(queues: usize) -> Lanes {
-        Lanes { busy: Arc::default(), limit: queues.saturating_sub(SPARE_QUEUES).max(1) }
+    /// Those of a context with so many queues, for so many engines.
+    pub(crate) fn of_queues(queues: usize, engines: usize) -> Lanes {
+        let limit = queues.saturating_sub(SPARE_QUEUES + engines.saturating_sub(1)).max(1);
+        Lanes { shared: Arc::default(), limit, part: limit.div_ceil(engines.max(1)) }
     }
 
     /// A driver stream has work in flight now.
     #[inline]
     pub(super) fn add(&self) {
-        self.busy.fetch_add(1, Ordering::Relaxed);
+        self.shared.busy.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A driver stream has none any more.
     #[inline]
     pub(super) fn end(&self) {
-        self.busy.fetch_sub(1, Ordering::Relaxed);
+        self.shared.busy.fetch_sub(1, Ordering::Relaxed);
+        if self.is_lifted() {
+            self.end_lift();
+        }
     }
 
-    /// True if no further driver stream may get work now.
-    #[inline]
-    pub(super) fn are_full(&self) -> bool {
-        self.busy.load(Ordering::Relaxed) >= self.limit
+    fn are_full(&self) -> bool {
+        self.shared.busy.load(Ordering::Relaxed) >= self.limit
     }
+
+    /// True if a stream of this engine may take a lane, where so many of its streams have one.
+    #[inline]
+    pub(super) fn may_take(&self, engine: usize, own: usize) -> bool {
+        let others_wait = || self.shared.waiting.load(Ordering::Relaxed) & !bit(engine) != 0;
+        (!self.are_full() && (own < self.part || !others_wait())) || self.is_lifted()
+    }
+
+    /// True if a stream that has been busy since then gives its lane back now: it gets nothing more
+    /// until its work has ended. A stream whose client never waits would keep it for ever.
+    #[inline]
+    pub(super) fn is_turn_over(&self, busy_since: u64, now: u64) -> bool {
+        self.shared.waiting.load(Ordering::Relaxed) != 0 && now.saturating_sub(busy_since) > TURN_NS && !self.is_lifted()
+    }
+
+    /// Streams of this engine wait for a lane, or none does any more.
+    pub(super) fn note_waiting(&self, engine: usize, waits: bool) {
+        if waits {
+            self.shared.waiting.fetch_or(bit(engine), Ordering::Relaxed);
+        } else {
+            self.shared.waiting.fetch_and(!bit(engine), Ordering::Relaxed);
+            self.end_lift();
+        }
+    }
+
+    /// The limit holds again once nobody waits and no more streams are busy than may be.
+    fn end_lift(&self) {
+        if self.shared.waiting.load(Ordering::Relaxed) == 0 && !self.are_full() {
+            self.shared.lifted.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Work has ended at this moment.
+    #[inline]
+    pub(super) fn note_moved(&self, now: u64) {
+        if self.are_full() {
+            self.shared.moved.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// When work ended last while all lanes were taken.
+    pub(super) fn moved(&self) -> u64 {
+        self.shared.moved.load(Ordering::Relaxed)
+    }
+
+    /// As many streams as want may be busy, until none waits: those that are there wait for one
+    /// another, or for a kernel that does not end, and nobody else is there.
+    pub(crate) fn lift(&self) {
+        if !self.shared.lifted.swap(true, Ordering::Relaxed) {
+            tracing::debug!(lanes = self.limit, "more streams are busy than there are queues of the card: those in the lanes wait for others");
+        }
+    }
+
+    fn is_lifted(&self) -> bool {
+        self.shared.lifted.load(Ordering::Relaxed)
+    }
+}
+
+/// Engines are few: more than 64 would share bits, and only wait for one another a little longer.
+fn bit(engine: usize) -> u64 {
+    1 << (engine % 64)
 }
 
 #[cfg(test)]
@@ -54,23 +136,72 @@ mod tests {
 
     #[test]
     fn engines_fill_them_together() {
-        let lanes = Lanes::of_queues(5);
+        let lanes = Lanes::of_queues(5, 2);
         let other = lanes.clone();
         lanes.add();
-        assert!(!lanes.are_full() && !other.are_full());
+        assert!(lanes.may_take(0, 1) && other.may_take(1, 0));
         other.add();
-        assert!(lanes.are_full() && other.are_full());
+        assert!(!lanes.may_take(0, 1) && !other.may_take(1, 1));
         lanes.end();
-        assert!(!other.are_full());
+        assert!(other.may_take(1, 1));
+    }
+
+    #[test]
+    fn who_has_more_than_its_part_gives_way() {
+        let lanes = Lanes::of_queues(13, 2);
+        assert_eq!((lanes.limit, lanes.part), (10, 5));
+        (0..7).for_each(|_| lanes.add());
+        assert!(lanes.may_take(0, 7));
+        lanes.note_waiting(1, true);
+        assert!(!lanes.may_take(0, 7) && lanes.may_take(0, 4) && lanes.may_take(1, 0));
+        lanes.note_waiting(1, false);
+        assert!(lanes.may_take(0, 7));
+    }
+
+    #[test]
+    fn a_turn_is_over_only_if_others_wait() {
+        let lanes = Lanes::of_queues(13, 2);
+        assert!(!lanes.is_turn_over(5, 5 + 10 * TURN_NS), "nobody waits");
+        lanes.note_waiting(1, true);
+        assert!(!lanes.is_turn_over(5, 5 + TURN_NS) && lanes.is_turn_over(5, 6 + TURN_NS));
+        assert!(!lanes.is_turn_over(6, 5), "clocks of two engines differ");
+        lanes.note_waiting(1, false);
+        assert!(!lanes.is_turn_over(5, 6 + TURN_NS));
+    }
+
+    #[test]
+    fn a_lifted_limit_comes_back_when_nobody_waits() {
+        let lanes = Lanes::of_queues(4, 1);
+        lanes.add();
+        lanes.add();
+        lanes.note_waiting(0, true);
+        assert!(!lanes.may_take(0, 2));
+        lanes.lift();
+        assert!(lanes.may_take(0, 2) && !lanes.is_turn_over(0, 2 * TURN_NS));
+        lanes.note_waiting(0, false);
+        assert!(lanes.may_take(0, 2), "more are busy than may be");
+        lanes.end();
+        lanes.add();
+        assert!(!lanes.may_take(0, 2));
     }
 
     #[test]
     fn with_few_queues_one_stream_works_at_a_time() {
-        for queues in [0, 1, 3, 4] {
-            let lanes = Lanes::of_queues(queues);
-            assert!(!lanes.are_full());
+        for (queues, engines) in [(0, 1), (1, 2), (3, 1), (4, 2), (4, 16)] {
+            let lanes = Lanes::of_queues(queues, engines);
+            assert!(lanes.may_take(0, 0));
             lanes.add();
-            assert!(lanes.are_full());
+            assert!(!lanes.may_take(0, 1));
         }
+    }
+
+    #[test]
+    fn only_what_ends_while_all_are_taken_counts_as_movement() {
+        let lanes = Lanes::of_queues(3, 1);
+        lanes.note_moved(5);
+        assert_eq!(lanes.moved(), 0);
+        lanes.add();
+        lanes.note_moved(7);
+        assert_eq!(lanes.moved(), 7);
     }
 }

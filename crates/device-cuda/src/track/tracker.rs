@@ -32,6 +32,10 @@ pub(crate) struct Tracker {
     filling: FillingKernels,
     /// The driver streams with work in flight of all engines.
     lanes: Lanes,
+    /// The number of the engine.
+    engine: usize,
+    /// True if streams of this engine wait for a lane.
+    waits: bool,
     /// The delay until work begins on an idle stream and until its end is noticed. It does not
     /// count as the work's time.
     latency_ns: u64,
@@ -46,13 +50,25 @@ impl Tracker {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, lanes: Lanes, latency_ns: u64) -> Call<Tracker> {
+    pub(crate) fn new(driver: &Arc<Driver>, filling: FillingKernels, (lanes, engine): (Lanes, usize), latency_ns: u64) -> Call<Tracker> {
         let words = PinnedWords::new(driver, MOST_STREAMS + CHAIN_WORDS)?;
         let mut pool = StreamPool::default();
         for _ in 0..STREAMS_AT_START {
             pool.add(StreamKind { partition: PartitionId::WHOLE_CARD, priority: 0 }, driver.create_stream(0)?);
         }
-        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling, lanes, latency_ns, estimates: Estimates::default(), absorbed: Vec::new() })
+        Ok(Tracker {
+            driver: driver.clone(),
+            words,
+            pool,
+            busy: Vec::new(),
+            filling,
+            lanes,
+            engine,
+            waits: false,
+            latency_ns,
+            estimates: Estimates::default(),
+            absorbed: Vec::new(),
+        })
     }
 
     /// The words for the fences of chains.
@@ -165,6 +181,9 @@ impl Tracker {
         let before = over.len();
         self.take_completed(now, over);
         self.absorbed.iter_mut().for_each(|tracker| tracker.take_completed(now, over));
+        if over.len() > before {
+            self.lanes.note_moved(now);
+        }
         for (flight, device_ns) in &over[before..] {
             if flight.fills_card() {
                 self.filling.end();
@@ -237,11 +256,35 @@ impl Tracker {
         self.busy.len()
     }
 
-    /// True if no slot without work in flight may get any: as many of the card's are busy as may
-    /// be.
+    /// True if a slot without work in flight may get some.
     #[inline]
-    pub(crate) fn are_lanes_full(&self) -> bool {
-        self.lanes.are_full()
+    pub(crate) fn may_take_lane(&self) -> bool {
+        self.lanes.may_take(self.engine, self.busy.len())
+    }
+
+    /// True if a stream that has been busy since then gives its lane back.
+    #[inline]
+    pub(crate) fn is_turn_over(&self, busy_since: u64, now: u64) -> bool {
+        self.lanes.is_turn_over(busy_since, now)
+    }
+
+    /// True if streams of this engine wait for a lane.
+    pub(crate) fn waits_for_lanes(&self) -> bool {
+        self.waits
+    }
+
+    /// Notes whether streams of this engine wait for a lane.
+    #[inline]
+    pub(crate) fn note_waiting(&mut self, waits: bool) {
+        if self.waits != waits {
+            self.waits = waits;
+            self.lanes.note_waiting(self.engine, waits);
+        }
+    }
+
+    /// When work ended last while all lanes were taken.
+    pub(crate) fn lanes_moved(&self) -> u64 {
+        self.lanes.moved()
     }
 
     /// A slot of this engine with work in flight, if there is one. Different values of `round` give
@@ -265,11 +308,6 @@ impl Tracker {
     /// True if work in flight of a stream has not moved for so long.
     pub(crate) fn stands_still(&self, now: u64, for_ns: u64) -> bool {
         self.all_busy().any(|slot| slot.still_ns(now) > for_ns)
-    }
-
-    /// True if no work in flight of any stream has moved for so long.
-    pub(crate) fn stands_wholly_still(&self, now: u64, for_ns: u64) -> bool {
-        self.all_busy().all(|slot| slot.still_ns(now) > for_ns)
     }
 
     /// All flights, with their slots.

@@ -137,17 +137,18 @@ fn a_kernel_that_needs_more_local_memory_keeps_nobody_waiting() {
     eprintln!("{}: the card stays open", super::PASSED);
 }
 
-/// With six queues three streams are busy at a time, or four where two engines take the last place
-/// together: the seventh one's work would be queued behind a kernel that does not end.
+/// With six queues four streams are busy at a time, or three and one more where two engines take
+/// the last place together: the next one's work would be queued behind a kernel that does not end.
 #[test]
 fn no_more_streams_are_busy_than_there_are_queues() {
-    if !runs_here("first_uses::no_more_streams_are_busy_than_there_are_queues", &[("CUMUX_CONNECTIONS", "6")]) {
+    let settings = [("CUMUX_CONNECTIONS", "6"), ("CUMUX_LONG_KERNEL_MS", "60000")];
+    if !runs_here("first_uses::no_more_streams_are_busy_than_there_are_queues", &settings) {
         return;
     }
     let setup = ManuallyDrop::new(Setup::new(open));
     let clients: Vec<_> = (1..=6).map(|id| ManuallyDrop::new(setup.client(id))).collect();
     let modules: Vec<_> = clients.iter().map(|client| client.kernels()).collect();
-    // Word 2i is set by the first kernel of client i, and ends its second one where it is 2i + 1.
+    // The first word is set by a client's first kernel, and its second one ends with the second.
     let cells: Vec<u64> = clients.iter().map(|client| client.allocate(8)).collect();
     let tokens: Vec<_> = (0..clients.len())
         .map(|at| {
@@ -156,24 +157,50 @@ fn no_more_streams_are_busy_than_there_are_queues() {
             client.launch(stream, &modules[at], "until", 1, 1, Args::new().u64(cells[at] + 4))
         })
         .collect();
-    let most = if std::env::var("CUMUX_DISPATCHERS").as_deref() == Ok("2") { 4 } else { 3 };
     let begun = || (0..clients.len()).filter(|at| clients[*at].read(cells[*at], 1) == [1]).collect::<Vec<_>>();
     let mut ended = Vec::new();
     while ended.len() < clients.len() {
         let running = loop {
             let running: Vec<_> = begun().into_iter().filter(|at| !ended.contains(at)).collect();
-            assert!(running.len() <= most, "{running:?} are busy");
+            assert!(running.len() <= 4, "{running:?} are busy");
             if running.len() >= 3.min(clients.len() - ended.len()) {
                 break running;
             }
         };
         // More would have begun by now.
         for _ in 0..20 {
-            assert!(begun().len() <= ended.len() + most);
+            assert!(begun().len() <= ended.len() + 4);
         }
         clients[running[0]].write(cells[running[0]] + 4, &[1]);
         clients[running[0]].done(tokens[running[0]]);
         ended.push(running[0]);
+    }
+    eprintln!("{}: the card stays open", super::PASSED);
+}
+
+/// With four queues one stream or two are busy at a time. A kernel that waits for what other
+/// streams do waits for ever, unless the limit is lifted.
+#[test]
+fn kernels_that_wait_for_one_another_all_begin() {
+    if !runs_here("first_uses::kernels_that_wait_for_one_another_all_begin", &[("CUMUX_CONNECTIONS", "4")]) {
+        return;
+    }
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let [first, second] = [1, 2].map(|id| ManuallyDrop::new(setup.client(id)));
+    let clients = [&first, &second];
+    let modules = clients.map(|client| client.kernels());
+    let cells = clients.map(|client| client.allocate(8));
+    for _ in 0..3 {
+        clients.iter().zip(cells).for_each(|(client, cell)| client.write(cell, &[0, 0]));
+        let mut tokens = Vec::new();
+        for at in 0..2 {
+            // Two kernels that wait, and one that lets them go.
+            let (client, module, cell) = (clients[at], &modules[at], cells[at]);
+            tokens.push((client, client.launch(client.stream(), module, "until", 1, 1, Args::new().u64(cell))));
+            tokens.push((client, client.launch(client.stream(), module, "until", 1, 1, Args::new().u64(cell))));
+            tokens.push((client, client.launch(client.stream(), module, "fill", 1, 1, Args::new().u64(cell).u32(1).u32(1))));
+        }
+        tokens.into_iter().for_each(|(client, token)| client.done(token));
     }
     eprintln!("{}: the card stays open", super::PASSED);
 }
