@@ -93,8 +93,8 @@ impl Clients for Card {
             return Err(DeviceError::NotSupported(format!("limit {}", limit.0)));
         }
         let driver = &self.shared.driver;
-        let mut limits = self.limits.lock();
-        let current = limits.get(&limit).copied().or_else(|| driver.limit(limit).ok()).unwrap_or(0);
+        // Held only to look: what follows may take long.
+        let current = self.limits.lock().get(&limit).copied().or_else(|| driver.limit(limit).ok()).unwrap_or(0);
         if value <= current {
             return Ok(());
         }
@@ -104,16 +104,25 @@ impl Clients for Card {
             return Err(DeviceError::Invalid(text));
         }
         // The driver waits for running kernels.
-        let set = || driver.set_limit(limit, value);
+        let set = || {
+            // Another client may have raised it further meanwhile.
+            if driver.limit(limit).is_ok_and(|bytes| bytes >= value) {
+                return Ok(());
+            }
+            driver.set_limit(limit, value)?;
+            if limit == CUlimit::CU_LIMIT_STACK_SIZE {
+                driver.note_stack(value);
+            }
+            Ok(())
+        };
         let raised = self.shared.gate.run_quietly(Some(&client.counts), set).map_err(NotQuiet::into_error)?.map_err(|error| {
             let text = format!("limit {} cannot be raised to {value}: {}", limit.0, driver.describe(error));
             remedy::refused_call(error, text, DeviceError::Invalid)
         });
         self.check_loss(raised)?;
-        if limit == CUlimit::CU_LIMIT_STACK_SIZE {
-            driver.note_stack(value);
-        }
-        limits.insert(limit, value);
+        let mut limits = self.limits.lock();
+        let highest = limits.entry(limit).or_default();
+        *highest = value.max(*highest);
         Ok(())
     }
 

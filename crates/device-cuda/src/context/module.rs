@@ -79,8 +79,8 @@ impl Kernel {
     }
 
     /// Its code is on the card. It may be launched if the context has the memory that it needs.
-    fn enter(&self, code: KernelCode, driver: &Driver) {
-        let entered = if self.local <= driver.local_memory() { &self.code } else { &self.without_memory };
+    fn enter(&self, code: KernelCode, local_memory: u64) {
+        let entered = if self.local <= local_memory { &self.code } else { &self.without_memory };
         let _ = entered.set(code);
     }
 }
@@ -240,7 +240,7 @@ impl LoadedModule {
             });
             self.info.functions.push(info);
             if have_code && let Some(kernel) = self.kernels.last() {
-                kernel.enter(KernelCode { handle, module }, driver);
+                kernel.enter(KernelCode { handle, module }, driver.local_memory());
             }
         }
         Ok(())
@@ -295,11 +295,12 @@ impl LoadedModule {
                 return Err(DeviceError::Invalid(format!("the excerpt for {} has not exactly one kernel", kernel.name)));
             };
             driver.load_function(handle).map_err(fail)?;
+            let made = driver.local_memory();
             let attributes = self.attributes.lock();
             for ((_, attribute), value) in attributes.range((function, 0)..=(function, u32::MAX)) {
                 driver.set_function_attribute(handle, Attribute(*attribute), *value).map_err(fail)?;
             }
-            kernel.enter(KernelCode { handle, module }, driver);
+            kernel.enter(KernelCode { handle, module }, made);
             Ok(())
         };
         enter().inspect_err(|_| driver.unload_module(module))

@@ -112,7 +112,19 @@ impl Engine {
         if self.long_work.is_stopped() {
             return false;
         }
-        let (mut progress, mut waits) = (false, false);
+        let mut awaiting = std::mem::take(&mut self.awaiting);
+        let progress = self.serve_ready(&mut awaiting);
+        self.streams.tracker.note_waiting(!awaiting.is_empty());
+        // They are the first to be asked when a lane is free: who gave it back would take it again.
+        awaiting.drain(..).rev().for_each(|id| self.streams.ready.push_front(id));
+        self.awaiting = awaiting;
+        progress
+    }
+
+    /// Serves all queues that are ready, but for those that wait for a lane, which come into
+    /// `awaiting`. True if one was served.
+    fn serve_ready(&mut self, awaiting: &mut Vec<StreamId>) -> bool {
+        let mut progress = false;
         for _ in 0..self.streams.ready.len() {
             // Its message may come later.
             if self.has_to_stop() {
@@ -123,11 +135,18 @@ impl Engine {
             if self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.has_left(client)) {
                 continue;
             }
-            let lane = self.streams.lane_for(id);
-            waits |= lane == Lane::Awaited;
-            if lane != Lane::There || self.issuer.should_gather(&self.streams, id, self.long_work.is_held()) {
+            let (held, lane) = (self.long_work.is_held(), self.streams.lane_for(id, self.long_work.is_held()));
+            if lane == Lane::Awaited {
+                awaiting.push(id);
+                continue;
+            }
+            if lane == Lane::GivenBack || self.issuer.should_gather(&self.streams, id, held) {
                 self.streams.ready.push_back(id);
                 continue;
+            }
+            if lane == Lane::Free {
+                let now = self.streams.clock.now();
+                self.streams.tracker.note_taken(now);
             }
             progress = true;
             let Err(error) = self.serve_queue(id) else { continue };
@@ -137,7 +156,6 @@ impl Engine {
             }
             self.stop_client_of(id, error);
         }
-        self.streams.tracker.note_waiting(waits);
         progress
     }
 

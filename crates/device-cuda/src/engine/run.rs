@@ -28,10 +28,19 @@ struct Watch {
 
 /// Streams that wait for a lane.
 struct Crowd {
-    /// Since when they wait and nobody moves who has one, in nanoseconds.
+    /// Since when they wait and none has got one, in nanoseconds.
     since: u64,
-    /// True if others were asked to leave those who have one.
-    has_left: bool,
+    relief: Relief,
+}
+
+/// What was done for streams that wait for a lane in vain.
+enum Relief {
+    /// Nothing.
+    Due,
+    /// Others were asked to leave those who have one, and it is not said yet whether they do.
+    Asked(crossbeam_channel::Receiver<bool>),
+    /// They have left, or nobody can.
+    Had,
 }
 
 /// How often the other engines are told whether work stands still, in nanoseconds.
@@ -160,29 +169,39 @@ impl Engine {
         });
     }
 
-    /// Streams wait for a lane ([`crate::track::Lanes`]), and those who have one do not move: has
-    /// all others leave them. If that does not help, because nobody can leave or those who stay
+    /// Streams wait for a lane ([`crate::track::Lanes`]), and none gets one: has all others leave
+    /// those who have one. If that does not help, because nobody can leave or those who stay
     /// wait for one another, the limit is lifted.
     fn relieve_crowd(&self, watch: &mut Watch, now: u64) {
         if !self.streams.tracker.waits_for_lanes() || !self.context_works() || is_fault_announced() {
             watch.crowd = None;
             return;
         }
-        let crowd = watch.crowd.get_or_insert(Crowd { since: now, has_left: false });
-        crowd.since = crowd.since.max(self.streams.tracker.lanes_moved());
-        if now.saturating_sub(crowd.since) < u64::try_from(self.shared.gate.patience().as_nanos()).unwrap_or(u64::MAX) {
-            return;
-        }
-        crowd.since = now;
-        if std::mem::replace(&mut crowd.has_left, true) {
-            return self.shared.lanes.lift();
-        }
-        let (gate, lanes) = (self.shared.gate.clone(), self.shared.lanes.clone());
-        self.shared.helpers.run_printer(move || {
-            if !gate.leave_where_stuck() {
-                lanes.lift();
+        let patience = u64::try_from(self.shared.gate.patience().as_nanos()).unwrap_or(u64::MAX);
+        let crowd = watch.crowd.get_or_insert(Crowd { since: now, relief: Relief::Due });
+        crowd.since = crowd.since.max(self.streams.tracker.lane_taken());
+        match &crowd.relief {
+            _ if now.saturating_sub(crowd.since) < patience => {}
+            Relief::Due => {
+                let ((said, outcome), gate) = (crossbeam_channel::bounded(1), self.shared.gate.clone());
+                // A thread of its own: the helpers may be waiting for kernels.
+                let ask = move || {
+                    let _ = said.send(gate.leave_where_stuck());
+                };
+                let asks = std::thread::Builder::new().name("cuda-crowd".into()).spawn(ask).is_ok();
+                crowd.relief = if asks { Relief::Asked(outcome) } else { Relief::Had };
             }
-        });
+            Relief::Asked(outcome) => {
+                if let Ok(leave) = outcome.try_recv() {
+                    // Who leaves takes some time to do so.
+                    *crowd = Crowd { since: if leave { now } else { crowd.since }, relief: Relief::Had };
+                }
+            }
+            Relief::Had => {
+                crowd.since = now;
+                self.shared.lanes.lift();
+            }
+        }
     }
 
     /// Pauses before the next round, as the polling policy says.

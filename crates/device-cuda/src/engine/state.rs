@@ -10,7 +10,7 @@ use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
 use crate::issue::{ChainOrder, Issuer, IssuerSettings, SmallSets, Streams};
 use crate::quiet::LongWork;
 use crate::track::{Flight, Printing};
-use cumux_device::{ClientId, Report};
+use cumux_device::{ClientId, Report, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -114,6 +114,8 @@ pub(crate) struct Engine {
     /// The flights that a poll has found complete. Empty between polls, but for those that were
     /// held back because of another card's fault.
     pub(super) over: Vec<(Flight, u64)>,
+    /// Streams that wait for a lane. Empty between two rounds.
+    pub(super) awaiting: Vec<StreamId>,
     /// The reports to send at the end of the round. Empty between rounds.
     pub(super) reports: Vec<Report>,
     /// What is left of the engines that have handed over to this one.
@@ -147,6 +149,7 @@ impl Engine {
             helper_stream,
             orders: Orders::default(),
             over: Vec::new(),
+            awaiting: Vec::new(),
             reports: Vec::new(),
             remains: Vec::new(),
         })

@@ -13,8 +13,10 @@ use std::time::Instant;
 /// Whether a stream has a lane ([`crate::track::Lanes`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// It has one, or may take one.
+    /// It has one, or needs none.
     There,
+    /// It may take one.
+    Free,
     /// It waits for one.
     Awaited,
     /// It gives its lane back when its work has ended: others wait.
@@ -68,14 +70,19 @@ impl Streams {
         self.queues.iter_mut().filter(move |(_, queue)| queue.stream.client.id == client).map(|(id, queue)| (*id, queue))
     }
 
-    /// What keeps work of this stream from being submitted, if lanes do.
+    /// Whether this stream has a lane for what is queued. `long_work_held`: long kernels may not
+    /// begin now, so one whose next work is such a kernel needs none.
     #[inline]
-    pub(crate) fn lane_for(&self, id: StreamId) -> Lane {
-        let Some(queue) = self.queues.get(&id) else { return Lane::There };
-        if queue.in_flight == 0 {
-            return if self.tracker.may_take_lane() { Lane::There } else { Lane::Awaited };
+    pub(crate) fn lane_for(&self, id: StreamId, long_work_held: bool) -> Lane {
+        let Some(queue) = self.queues.get(&id).filter(|queue| !queue.work.is_empty()) else { return Lane::There };
+        if queue.in_flight > 0 {
+            return if self.tracker.is_turn_over(queue.busy_since, self.clock.now()) { Lane::GivenBack } else { Lane::There };
         }
-        if self.tracker.is_turn_over(queue.busy_since, self.clock.now()) { Lane::GivenBack } else { Lane::There }
+        match long_work_held && queue.state == QueueState::HeldBack {
+            true => Lane::There,
+            false if self.tracker.may_take_lane() => Lane::Free,
+            false => Lane::Awaited,
+        }
     }
 
     /// The client of a stream.

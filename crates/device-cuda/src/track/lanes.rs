@@ -28,8 +28,6 @@ struct Shared {
     busy: AtomicUsize,
     /// The engines with streams that wait for a lane, a bit for each.
     waiting: AtomicU64,
-    /// When work of a busy stream ended last while all lanes were taken, by the engines' clock.
-    moved: AtomicU64,
     lifted: AtomicBool,
 }
 
@@ -97,19 +95,6 @@ impl Lanes {
         if self.shared.waiting.load(Ordering::Relaxed) == 0 && !self.are_full() {
             self.shared.lifted.store(false, Ordering::Relaxed);
         }
-    }
-
-    /// Work has ended at this moment.
-    #[inline]
-    pub(super) fn note_moved(&self, now: u64) {
-        if self.are_full() {
-            self.shared.moved.store(now, Ordering::Relaxed);
-        }
-    }
-
-    /// When work ended last while all lanes were taken.
-    pub(super) fn moved(&self) -> u64 {
-        self.shared.moved.load(Ordering::Relaxed)
     }
 
     /// As many streams as want may be busy, until none waits: those that are there wait for one
@@ -193,15 +178,5 @@ mod tests {
             lanes.add();
             assert!(!lanes.may_take(0, 1));
         }
-    }
-
-    #[test]
-    fn only_what_ends_while_all_are_taken_counts_as_movement() {
-        let lanes = Lanes::of_queues(3, 1);
-        lanes.note_moved(5);
-        assert_eq!(lanes.moved(), 0);
-        lanes.add();
-        lanes.note_moved(7);
-        assert_eq!(lanes.moved(), 7);
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Tracker {
     engine: usize,
     /// True if streams of this engine wait for a lane.
     waits: bool,
+    /// When an idle stream of this engine took a lane last, in nanoseconds.
+    taken: u64,
     /// The delay until work begins on an idle stream and until its end is noticed. It does not
     /// count as the work's time.
     latency_ns: u64,
@@ -65,6 +67,7 @@ impl Tracker {
             lanes,
             engine,
             waits: false,
+            taken: 0,
             latency_ns,
             estimates: Estimates::default(),
             absorbed: Vec::new(),
@@ -181,9 +184,6 @@ impl Tracker {
         let before = over.len();
         self.take_completed(now, over);
         self.absorbed.iter_mut().for_each(|tracker| tracker.take_completed(now, over));
-        if over.len() > before {
-            self.lanes.note_moved(now);
-        }
         for (flight, device_ns) in &over[before..] {
             if flight.fills_card() {
                 self.filling.end();
@@ -282,9 +282,15 @@ impl Tracker {
         }
     }
 
-    /// When work ended last while all lanes were taken.
-    pub(crate) fn lanes_moved(&self) -> u64 {
-        self.lanes.moved()
+    /// An idle stream of this engine takes a lane: waiting for one helps.
+    #[inline]
+    pub(crate) fn note_taken(&mut self, now: u64) {
+        self.taken = now;
+    }
+
+    /// When an idle stream of this engine took a lane last.
+    pub(crate) fn lane_taken(&self) -> u64 {
+        self.taken
     }
 
     /// A slot of this engine with work in flight, if there is one. Different values of `round` give
