@@ -135,7 +135,8 @@ impl Engine {
             if self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.has_left(client)) {
                 continue;
             }
-            let (held, lane) = (self.long_work.is_held(), self.streams.lane_for(id, self.long_work.is_held()));
+            let held = self.long_work.is_held();
+            let lane = self.streams.lane_for(id, held);
             if lane == Lane::Awaited {
                 awaiting.push(id);
                 continue;

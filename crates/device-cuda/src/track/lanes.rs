@@ -1,5 +1,6 @@
 //! How many driver streams of a card may have work in flight at once, and whose turn it is. All
-//! engines of the card count together. A *lane* is the place of one busy driver stream.
+//! engines of the card count together. A *lane* (of the card, not of a
+//! warp) is the place of one busy driver stream.
 //!
 //! A context has some queues, and the driver puts a stream's work into one that is free. Where more
 //! streams are busy than there are queues, several share one, and wait for whatever is in front: if
