@@ -185,10 +185,23 @@ impl GlobalsAllocator for New<'_> {
         let address = if managed {
             session.lock_then_deliver(|inner| session.managed(inner, self.device, bytes, align))?
         } else {
-            session
-                .shared
-                .with_patience(|| session.lock_then_deliver(|inner| session.allocate(inner, self.device, bytes.max(1), align.max(1))))
-                .map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for variable {name}")))?
+            let (bytes, align) = (bytes.max(1), align.max(1));
+            let allocate = || {
+                session.prepare_allocation(self.device, bytes, align);
+                session.lock_then_deliver(|inner| {
+                    if inner.phase.is_closed() || inner.phase.is_elsewhere() {
+                        return Ok(None);
+                    }
+                    session.allocate(inner, self.device, bytes, align).map(Some)
+                })
+            };
+            let allocated = session.shared.with_patience(allocate);
+            session.drop_prepared();
+            match allocated {
+                Ok(Some(address)) => address,
+                Ok(None) => return Err(DeviceError::LetGo(format!("the session goes on elsewhere: no memory for variable {name}"))),
+                Err(_) => return Err(DeviceError::OutOfMemory(format!("{bytes} bytes for variable {name}"))),
+            }
         };
         self.placed.push((name.to_owned(), address, bytes));
         Ok((address, false))

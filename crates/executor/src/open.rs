@@ -137,7 +137,7 @@ impl Session {
         }
         let limits = inner.objects.limits.clone();
         for (limit, value) in limits {
-            let _ = self.shared.cards.set_limit(self.client(), limit, value);
+            self.shared.cards.set_limit(self.client(), limit, value)?;
         }
         for (address, bytes) in inner.objects.windows.clone() {
             self.shared.cards.use_window(self.client(), address, bytes)?;

@@ -83,6 +83,46 @@ impl Reports {
     }
 }
 
+/// Sessions that are to leave, and are in a call. Nothing of theirs is begun here any more, so they
+/// must not stay; the call may be one that waits for this departure.
+struct Latecomers {
+    /// Those who are not to leave.
+    staying: BTreeSet<ClientId>,
+    late: Vec<Arc<Session>>,
+    begun: Begun,
+    lanes: Arc<dyn IntakeLanes>,
+    outbox: Arc<Outbox>,
+}
+
+impl Latecomers {
+    /// Has them leave when they can, by a thread that looks again and again.
+    fn follow(mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let follow = move || {
+            while !self.late.is_empty() {
+                let before = self.late.len();
+                self.late.retain(|session| {
+                    let has_left = session.depart(DEPARTURE_TIMEOUT, &self.begun);
+                    if has_left {
+                        self.lanes.leave(session.client());
+                    }
+                    !has_left
+                });
+                if self.late.len() < before {
+                    self.lanes.settle();
+                    let staying = self.staying.iter().copied().chain(self.late.iter().map(|session| session.client())).collect();
+                    self.outbox.put(FromExecutor::Occupied { staying });
+                }
+            }
+        };
+        if std::thread::Builder::new().name("latecomers".into()).spawn(follow).is_err() {
+            tracing::error!("no thread for sessions that are in a call: they go on elsewhere when this executor ends");
+        }
+    }
+}
+
 /// Ends a process whose device is lost. The orderly end of one with a broken context takes most of
 /// a second, and may wait for what the driver still does about the fault.
 pub fn end_at_once() -> ! {
@@ -158,18 +198,22 @@ impl Sink for Reports {
         let leaves = |session: &&Arc<Session>| !staying.contains(&session.client()) && session.is_opened();
         let leaving: Vec<_> = self.sessions.read().values().filter(leaves).cloned().collect();
         tracing::warn!("work of clients {staying:?} does not end: {} other clients go on in another process", leaving.len());
-        for session in &leaving {
+        let mut late = Vec::new();
+        for session in leaving {
             if session.depart(DEPARTURE_TIMEOUT, &begun) {
                 lanes.leave(session.client());
             } else {
-                tracing::error!("session {} is in a call that does not end: it cannot leave", session.client());
-                staying.insert(session.client());
+                tracing::warn!("session {} is in a call that takes long: it leaves later", session.client());
+                late.push(session);
             }
         }
         // A lane that slept may still write into the pages of those that have left.
         lanes.settle();
         steps::pass(Step::EvacuationDone);
+        let latecomers = Latecomers { staying: staying.clone(), late, begun, lanes: lanes.clone(), outbox: self.outbox.clone() };
+        staying.extend(latecomers.late.iter().map(|session| session.client()));
         self.outbox.put(FromExecutor::Occupied { staying: staying.iter().copied().collect() });
+        latecomers.follow();
     }
 
     /// A lost device cannot be mended in this process. What was accepted is in the journals; the

@@ -273,6 +273,18 @@ impl LoadedModule {
         self.make_memory(kernel, counts)
     }
 
+    /// True if a kernel whose code is on the card may be launched now, because the context has got
+    /// the local memory that it needs for another one. Does not wait.
+    pub(crate) fn finds_memory(&self, function: u32) -> bool {
+        let Some(kernel) = self.kernels.get(function as usize) else { return false };
+        let Some(code) = kernel.without_memory.get().copied() else { return false };
+        let has_memory = self.gate.driver().local_memory_now().is_some_and(|bytes| kernel.local <= bytes);
+        if has_memory {
+            let _ = kernel.code.set(code);
+        }
+        has_memory
+    }
+
     /// Makes the local memory for a kernel whose code is on the card, if its client launches it.
     fn make_memory(&self, kernel: &Kernel, counts: Option<&ClientCounts>) -> Result<(), DeviceError> {
         let (driver, code) = (self.gate.driver(), kernel.without_memory.get().copied());

@@ -18,6 +18,13 @@ use cumux_abi::CUlimit;
 /// threads, so a step is 32 MiB there.
 const STEP: u64 = 128;
 
+/// How many bytes of local memory are made for a kernel that needs so many: a quarter more than
+/// there were before at least. Each time the card has to be quiet, and the context stands for a
+/// moment.
+fn next_local(made: u64, needed: u64) -> u64 {
+    needed.max(made + made / 4).next_multiple_of(STEP)
+}
+
 /// The driver's own stack of a thread.
 const USUAL_STACK: u64 = 1024;
 /// Bytes of the buffer for printed text. The driver's own is 1 MiB.
@@ -60,6 +67,11 @@ impl Driver {
         self.made.lock().local
     }
 
+    /// As [`Driver::local_memory`], without waiting for who makes some; `None` while somebody does.
+    pub(crate) fn local_memory_now(&self) -> Option<u64> {
+        self.made.try_lock().map(|made| made.local)
+    }
+
     /// Makes local memory of at least so many bytes a thread. It stays. Call this while the card is
     /// quiet, because the driver waits for running kernels.
     ///
@@ -70,7 +82,18 @@ impl Driver {
         if bytes <= made.local {
             return Ok(());
         }
-        let bytes = bytes.next_multiple_of(STEP);
+        let (least, wanted) = (bytes.next_multiple_of(STEP), next_local(made.local, bytes));
+        let bytes = match self.make_local(wanted) {
+            Ok(()) => wanted,
+            Err(_) if wanted > least => self.make_local(least).map(|()| least)?,
+            Err(error) => return Err(error),
+        };
+        made.local = bytes;
+        tracing::debug!(bytes, "the context has more local memory for each thread");
+        Ok(())
+    }
+
+    fn make_local(&self, bytes: u64) -> Call<()> {
         let module = self.load_module(source_of_local(bytes).as_bytes()).map_err(|CompileError { error, .. }| error)?;
         let run = || -> Call<()> {
             let function = *self.functions(module)?.first().ok_or(CudaError::INVALID_VALUE)?;
@@ -79,10 +102,7 @@ impl Driver {
         };
         let ran = run();
         self.unload_module(module);
-        ran?;
-        made.local = bytes;
-        tracing::debug!(bytes, "the context has more local memory for each thread");
-        Ok(())
+        ran
     }
 
     /// Has the context make what printing needs, and some local memory, by a kernel that prints and
@@ -159,6 +179,15 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn local_memory_grows_by_a_quarter_at_least() {
+        assert_eq!((next_local(1024, 1040), next_local(1024, 1280), next_local(1024, 5000)), (1280, 1280, 5120));
+        let (_, steps) = (1..=100)
+            .map(|kernel| 1024 + 64 * kernel)
+            .fold((1024, 0), |(made, steps), needed| if needed <= made { (made, steps) } else { (next_local(made, needed), steps + 1) });
+        assert!(steps <= 10, "{steps} stops for a hundred kernels of different sizes");
+    }
 
     #[test]
     fn the_kernel_has_the_local_memory_that_is_asked_for() {

@@ -204,6 +204,10 @@ impl Engine {
 
     /// Has the code of a kernel loaded. The client's queue is parked meanwhile.
     fn order_kernel(&self, client: Arc<ContextClient>, module: Arc<ClientModule>, function: u32) {
+        // The helpers may be waiting for a quiet card for somebody else.
+        if module.finds_memory(function) {
+            return self.shared.mailboxes.of(client.engine).send(Message::Unpark(client.id, None));
+        }
         let shared = self.shared.clone();
         self.shared.helpers.run(move || {
             let fault = match module.load_kernel(function, Some(&client.counts)) {

@@ -49,6 +49,10 @@ const SAY_NS: u64 = 100_000;
 /// How often it is looked whether a kernel that may print keeps others waiting, in nanoseconds.
 const RELIEF_NS: u64 = 10_000_000;
 
+/// An engine that comes back to its work after so many nanoseconds was in a long call of the
+/// driver.
+const LONG_ROUND_NS: u64 = 5 * RELIEF_NS;
+
 impl Watch {
     /// Nanoseconds since the last progress.
     fn idle_ns(&self, now: u64) -> u64 {
@@ -99,10 +103,11 @@ impl Engine {
             self.answer_quiet();
             // The clock may have been read again since the round began.
             let now = self.streams.clock.now();
-            if now.saturating_sub(watch.last_relief) > RELIEF_NS {
+            let since_relief = now.saturating_sub(watch.last_relief);
+            if since_relief > RELIEF_NS {
                 watch.last_relief = now;
                 self.relieve_silent();
-                self.relieve_crowd(&mut watch, now);
+                self.relieve_crowd(&mut watch, now, since_relief < LONG_ROUND_NS);
             }
             // At once where nothing is in flight any more: this engine may sleep from now on.
             let is_over = watch.said_that_it_stands && !self.streams.tracker.is_busy();
@@ -162,24 +167,30 @@ impl Engine {
     fn relieve_silent(&self) {
         let Some(client) = self.printing.notice_blocker(self.shared.gate.patience()) else { return };
         let gate = self.shared.gate.clone();
-        self.shared.helpers.run_printer(move || {
+        let leave = move || {
             if !gate.leave_beside(&BTreeSet::from([client])) {
                 tracing::warn!(client, "a kernel that may print runs for long: those of others wait until it ends");
             }
-        });
+        };
+        // A thread of its own: the helpers may be waiting for kernels, that of printers for this
+        // one.
+        if let Err(error) = std::thread::Builder::new().name("cuda-print-turn".into()).spawn(leave) {
+            tracing::warn!(client, %error, "a kernel that may print runs for long, and there is no thread to have others leave");
+        }
     }
 
-    /// Streams wait for a lane ([`crate::track::Lanes`]), and none gets one: has all others leave
-    /// those who have one. If that does not help, because nobody can leave or those who stay
-    /// wait for one another, the limit is lifted.
-    fn relieve_crowd(&self, watch: &mut Watch, now: u64) {
+    /// Streams wait for a lane ([`crate::track::Lanes`]), and no work of those with one ends: has
+    /// all others leave these. If that does not help, because nobody can leave or those who stay
+    /// wait for one another, the limit is lifted. `looks`: this engine has looked at its work all
+    /// the time, so that it would have seen some end.
+    fn relieve_crowd(&self, watch: &mut Watch, now: u64, looks: bool) {
         if !self.streams.tracker.waits_for_lanes() || !self.context_works() || is_fault_announced() {
             watch.crowd = None;
             return;
         }
         let patience = u64::try_from(self.shared.gate.patience().as_nanos()).unwrap_or(u64::MAX);
         let crowd = watch.crowd.get_or_insert(Crowd { since: now, relief: Relief::Due });
-        crowd.since = crowd.since.max(self.streams.tracker.lane_taken());
+        crowd.since = crowd.since.max(if looks { self.streams.tracker.lane_progress() } else { now });
         match &crowd.relief {
             _ if now.saturating_sub(crowd.since) < patience => {}
             Relief::Due => {

@@ -80,9 +80,14 @@ impl Streams {
         }
         match long_work_held && queue.state == QueueState::HeldBack {
             true => Lane::There,
-            false if self.tracker.may_take_lane() => Lane::Free,
+            false if self.tracker.may_take_lane() && self.tracker.leaves_lanes(|| self.busy_of(queue.stream.client.id)) => Lane::Free,
             false => Lane::Awaited,
         }
+    }
+
+    /// How many streams of a client have work in flight.
+    fn busy_of(&self, client: ClientId) -> usize {
+        self.queues.values().filter(|queue| queue.in_flight > 0 && queue.stream.client.id == client).count()
     }
 
     /// The client of a stream.
@@ -101,7 +106,7 @@ impl Streams {
             }
             self.ready.push_back(id);
         }
-        self.release_slot_if_done(id);
+        self.release_idle_slot(id);
     }
 
     /// Puts a long kernel back into its queue until long kernels may begin.
@@ -158,14 +163,14 @@ impl Streams {
         if queue.state == QueueState::Moving {
             resume(id, queue, &mut self.ready);
         }
-        self.release_slot_if_done(id);
+        self.release_idle_slot(id);
     }
 
-    /// Unbinds a stream from its slot, if it has nothing queued and nothing in flight.
-    fn release_slot_if_done(&mut self, id: StreamId) {
+    /// Unbinds a stream from its slot, if it has nothing in flight. Whatever is queued may wait for
+    /// long, and whoever has work would have to share a slot with another.
+    fn release_idle_slot(&mut self, id: StreamId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         if queue.in_flight == 0
-            && queue.work.is_empty()
             && let Some(slot) = queue.slot.take()
         {
             self.tracker.unbind(slot);

@@ -245,6 +245,13 @@ impl Gate {
             return Err(NotQuiet::Broken);
         }
         if !is_quiet {
+            // Who was thought to run for long may have ended: then nobody else waits with those
+            // whose work does not.
+            let by = self.engines.list_long_clients(self.patience / 2);
+            let have_left = !by.is_empty() && self.leave_beside(&by);
+            if have_left && counts.is_none_or(|counts| !by.contains(&counts.client)) {
+                return Err(NotQuiet::Occupied { by });
+            }
             self.counters.quiet_timeouts.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("a kernel runs for longer than {} ms: loading a module stops all clients until it ends", QUIET_WAIT_LIMIT.as_millis());
         }

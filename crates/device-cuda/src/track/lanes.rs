@@ -10,7 +10,8 @@
 //!
 //! Where a stream waits for a lane, those that have had theirs for [`TURN_NS`] get nothing more
 //! until their work has ended, and an engine with more than its part of the lanes takes no further
-//! one. Where kernels in all lanes wait for one that has none, the limit is [lifted](Lanes::lift).
+//! one. A client leaves some lanes to others. Where kernels in all lanes wait for one that has
+//! none, the limit is [lifted](Lanes::lift).
 #![expect(clippy::disallowed_types, reason = "what the engines of a card share")]
 
 use std::sync::Arc;
@@ -24,11 +25,18 @@ const SPARE_QUEUES: usize = 2;
 /// How long a stream may keep its lane, in nanoseconds, if another one waits.
 const TURN_NS: u64 = 2_000_000;
 
+/// Lanes that one client leaves to others, where there are enough of them. Otherwise a program with
+/// many streams of long kernels would keep everybody out for as long as those take.
+const LEFT_TO_OTHERS: usize = 3;
+
 #[derive(Debug, Default)]
 struct Shared {
     busy: AtomicUsize,
     /// The engines with streams that wait for a lane, a bit for each.
     waiting: AtomicU64,
+    /// When work of a stream with a lane was seen complete, while another one waited. In
+    /// nanoseconds since the card was opened.
+    progress: AtomicU64,
     lifted: AtomicBool,
 }
 
@@ -58,9 +66,19 @@ impl Lanes {
     #[inline]
     pub(super) fn end(&self) {
         self.shared.busy.fetch_sub(1, Ordering::Relaxed);
-        if self.is_lifted() {
-            self.end_lift();
+    }
+
+    /// Work of streams with lanes is complete: who waits will have one.
+    #[inline]
+    pub(super) fn note_progress(&self, now: u64) {
+        if self.shared.waiting.load(Ordering::Relaxed) != 0 {
+            self.shared.progress.fetch_max(now, Ordering::Relaxed);
         }
+    }
+
+    /// When work of a stream with a lane was seen complete last, while another one waited.
+    pub(super) fn progress(&self) -> u64 {
+        self.shared.progress.load(Ordering::Relaxed)
     }
 
     fn are_full(&self) -> bool {
@@ -72,6 +90,13 @@ impl Lanes {
     pub(super) fn may_take(&self, engine: usize, own: usize) -> bool {
         let others_wait = || self.shared.waiting.load(Ordering::Relaxed) & !bit(engine) != 0;
         (!self.are_full() && (own < self.part || !others_wait())) || self.is_lifted()
+    }
+
+    /// True if a client leaves enough to others with one lane more than it has, which `own` counts.
+    #[inline]
+    pub(super) fn leaves_some(&self, own: impl FnOnce() -> usize) -> bool {
+        let has_room = self.shared.busy.load(Ordering::Relaxed) + LEFT_TO_OTHERS < self.limit;
+        has_room || own() < self.limit.saturating_sub(LEFT_TO_OTHERS).max(1) || self.is_lifted()
     }
 
     /// True if a stream that has been busy since then gives its lane back now: it gets nothing more
@@ -91,9 +116,10 @@ impl Lanes {
         }
     }
 
-    /// The limit holds again once nobody waits and no more streams are busy than may be.
+    /// The limit holds again once nobody waits. Streams that are too many by then go on, and the
+    /// next ones have to wait: under load there would never be fewer.
     fn end_lift(&self) {
-        if self.shared.waiting.load(Ordering::Relaxed) == 0 && !self.are_full() {
+        if self.is_lifted() && self.shared.waiting.load(Ordering::Relaxed) == 0 {
             self.shared.lifted.store(false, Ordering::Relaxed);
         }
     }
@@ -164,11 +190,37 @@ mod tests {
         assert!(!lanes.may_take(0, 2));
         lanes.lift();
         assert!(lanes.may_take(0, 2) && !lanes.is_turn_over(0, 2 * TURN_NS));
-        lanes.note_waiting(0, false);
-        assert!(lanes.may_take(0, 2), "more are busy than may be");
-        lanes.end();
         lanes.add();
-        assert!(!lanes.may_take(0, 2));
+        lanes.note_waiting(0, false);
+        assert!(!lanes.may_take(0, 3), "more are busy than may be, and it holds for the next ones");
+        (0..3).for_each(|_| lanes.end());
+        assert!(lanes.may_take(0, 0));
+    }
+
+    #[test]
+    fn a_client_leaves_some_lanes_to_others() {
+        let lanes = Lanes::of_queues(16, 1);
+        assert_eq!(lanes.limit, 14);
+        (0..10).for_each(|_| lanes.add());
+        assert!(lanes.leaves_some(|| panic!("there is room")));
+        lanes.add();
+        assert!(lanes.leaves_some(|| 10) && !lanes.leaves_some(|| 11));
+        lanes.lift();
+        assert!(lanes.leaves_some(|| 11));
+        let one = Lanes::of_queues(3, 1);
+        assert!(one.leaves_some(|| 0) && !one.leaves_some(|| 1), "with one lane each has it in turn");
+    }
+
+    #[test]
+    fn progress_is_seen_where_somebody_waits() {
+        let lanes = Lanes::of_queues(4, 2);
+        let other = lanes.clone();
+        lanes.note_progress(7);
+        assert_eq!(other.progress(), 0, "nobody waits");
+        other.note_waiting(1, true);
+        lanes.note_progress(9);
+        other.note_progress(8);
+        assert_eq!(other.progress(), 9, "clocks of two engines differ");
     }
 
     #[test]

@@ -51,8 +51,9 @@ impl StreamPool {
         self.slots.get(at).map_or(PartitionId::WHOLE_CARD, |slot| slot.kind.partition)
     }
 
-    /// Chooses a slot for a client stream of this kind: one that is free, else a new one, or the
-    /// one with the fewest client streams if there are many already.
+    /// Chooses a slot for a client stream of this kind: one that is free, else a new one, or if
+    /// there are many already the one with the fewest client streams, and without work in flight if
+    /// there is such a one.
     pub(super) fn choose(&self, kind: StreamKind) -> SlotChoice {
         self.choose_of(kind, self.slots.len() < MOST_STREAMS)
     }
@@ -62,7 +63,7 @@ impl StreamPool {
             return SlotChoice::Existing(*at);
         }
         let alike = || self.slots.iter().enumerate().filter(|(_, slot)| slot.kind == kind);
-        match alike().min_by_key(|(_, slot)| slot.bound) {
+        match alike().min_by_key(|(_, slot)| (slot.bound, !slot.is_empty())) {
             Some((at, _)) if alike().count() >= STREAMS_OF_A_KIND || !may_grow => SlotChoice::Existing(at),
             _ if may_grow => SlotChoice::New,
             _ => SlotChoice::Full,

@@ -184,6 +184,9 @@ impl Tracker {
         let before = over.len();
         self.take_completed(now, over);
         self.absorbed.iter_mut().for_each(|tracker| tracker.take_completed(now, over));
+        if over.len() > before {
+            self.lanes.note_progress(now);
+        }
         for (flight, device_ns) in &over[before..] {
             if flight.fills_card() {
                 self.filling.end();
@@ -288,9 +291,16 @@ impl Tracker {
         self.taken = now;
     }
 
-    /// When an idle stream of this engine took a lane last.
-    pub(crate) fn lane_taken(&self) -> u64 {
-        self.taken
+    /// When waiting for a lane was seen to help: an idle stream of this engine took one, or work of
+    /// a stream of any engine that has one was complete.
+    pub(crate) fn lane_progress(&self) -> u64 {
+        self.taken.max(self.lanes.progress())
+    }
+
+    /// True if a client with so many lanes leaves enough to others with one more.
+    #[inline]
+    pub(crate) fn leaves_lanes(&self, own: impl FnOnce() -> usize) -> bool {
+        self.lanes.leaves_some(own)
     }
 
     /// A slot of this engine with work in flight, if there is one. Different values of `round` give
