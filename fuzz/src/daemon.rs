@@ -7,7 +7,7 @@
 use crate::bytes::Bytes;
 use crate::messages::{self, CLIENTS, USERS};
 use cumux_control::groups::Door;
-use cumux_control::registry::{Effect, Event, Registry, Token};
+use cumux_control::registry::{Duty, Effect, Event, Reach, Registry, Token};
 use cumux_control::settings::Settings;
 use cumux_wire::VERSION;
 use cumux_wire::message::{FromServer, Hello};
@@ -24,8 +24,8 @@ struct World<'b, 'd> {
     next_token: Token,
     /// Clients that wait for their answer.
     waiting: BTreeSet<Token>,
-    /// Servers that live, and their users.
-    servers: BTreeMap<u32, u32>,
+    /// Servers that live, and what they are there for.
+    servers: BTreeMap<u32, Duty>,
     next_pid: u32,
     finished: u32,
 }
@@ -36,6 +36,11 @@ pub fn run(bytes: &mut Bytes<'_>) {
     let mut registry = Registry::new(Settings::from_environment(|_| None));
     registry.multiuser = bytes.one_in(2);
     registry.devices = vec!["sim:h200".into()];
+    if bytes.one_in(2) {
+        registry.devices = vec!["cuda:0".into(), "cuda:1".into()];
+        registry.cards.clone_from(&registry.devices);
+        registry.facts = (0..2).map(|_| messages::device(bytes)).collect();
+    }
     let mut world =
         World { bytes, registry, now: Instant::now(), next_token: 1, waiting: BTreeSet::new(), servers: BTreeMap::new(), next_pid: 100, finished: 0 };
     for _ in 0..MOST {
@@ -64,8 +69,9 @@ impl World<'_, '_> {
             14 => {
                 // What an earlier daemon has left: a server that lives, or one that does not.
                 let uid = self.bytes.pick(&USERS);
-                let pid = (!self.bytes.one_in(2)).then(|| self.launch(uid));
-                self.happen(Event::Left { pid, uid });
+                let duty = Duty { uid, reach: self.bytes.pick(&[Reach::All, Reach::Card(0), Reach::Card(1), Reach::Card(7)]) };
+                let pid = (!self.bytes.one_in(2)).then(|| self.launch(duty));
+                self.happen(Event::Left { pid, duty });
             }
             0..=2 | 15 => self.client(),
             3 => self.server_hello(),
@@ -125,9 +131,9 @@ impl World<'_, '_> {
         let hello = messages::hello(self.bytes, &known);
         let packet = messages::packet(self.bytes, &hello);
         let Some((Hello::Server { version: VERSION, pid, uid, devices }, _)) = messages::through::<Hello>(&packet, &[]) else { return };
-        // The kernel knows the pid, so it is that of a process that lives; one server has one user.
-        let uid = *self.servers.entry(pid).or_insert(uid);
-        self.happen(Event::Registered { pid, uid, devices });
+        // The kernel knows the pid, so it is that of a process that lives; one server has one duty.
+        let duty = *self.servers.entry(pid).or_insert(Duty::of_all(uid));
+        self.happen(Event::Registered { pid, duty, devices });
     }
 
     fn server_says(&mut self) {
@@ -150,9 +156,9 @@ impl World<'_, '_> {
         }
     }
 
-    fn launch(&mut self, uid: u32) -> u32 {
+    fn launch(&mut self, duty: Duty) -> u32 {
         self.next_pid += 1;
-        self.servers.insert(self.next_pid, uid);
+        self.servers.insert(self.next_pid, duty);
         self.next_pid
     }
 
@@ -187,13 +193,13 @@ impl World<'_, '_> {
 
     fn carry_out(&mut self, effect: Effect, events: &mut VecDeque<Event>) {
         match effect {
-            Effect::Launch { uid } => {
+            Effect::Launch { duty } => {
                 if self.bytes.one_in(4) {
                     let again = self.bytes.one_in(2);
-                    events.push_back(Event::LaunchFailed { uid, why: "no process".into(), again });
+                    events.push_back(Event::LaunchFailed { duty, why: "no process".into(), again });
                 } else {
-                    let pid = self.launch(uid);
-                    events.push_back(Event::Launched { pid, uid });
+                    let pid = self.launch(duty);
+                    events.push_back(Event::Launched { pid, duty });
                 }
             }
             Effect::Hand { token, server, pid, uid, hello, .. } => {

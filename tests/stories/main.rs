@@ -41,6 +41,7 @@ mod nested;
 mod packages;
 mod partitions;
 mod peers;
+mod per_card;
 mod priority;
 mod programs;
 mod queue;

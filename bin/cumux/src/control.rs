@@ -27,6 +27,8 @@ struct Arguments {
     private: bool,
     device: Option<String>,
     multiuser: bool,
+    /// A server for each card.
+    per_card: bool,
     static_partitions: bool,
     ready_devices: bool,
     protocol: Option<String>,
@@ -59,6 +61,7 @@ impl Arguments {
                 // The documents write it with one dash.
                 "-M" | "--multiuser-server" | "-multiuser-server" => parsed.multiuser = true,
                 "-q" | "--ready-devices" => parsed.ready_devices = true,
+                "--per-card" => parsed.per_card = true,
                 option if option.starts_with('-') => match option.split_once('=') {
                     Some(("--device", name)) => parsed.device = Some(name.to_owned()),
                     Some(("--isolation", word)) => parsed.isolation = Some(isolation(word)?),
@@ -155,6 +158,7 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments, inherited: Vec<Passed
         log: log_directory(named_directory(LOG_VARIABLE), pipe).map_err(cumux_control::DaemonError::from)?,
         devices: processes::facts_of_all(&devices),
         localities: processes::localities(&devices),
+        cards: if arguments.per_card { processes::single_names(&devices) } else { Vec::new() },
         device: devices.join(","),
         settings,
         program: std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?.into(),
@@ -194,11 +198,13 @@ fn visible_devices(devices: Vec<String>, variable: Option<&str>) -> anyhow::Resu
     if chosen.is_empty() {
         bail!("Invalid {VISIBLE_VARIABLE}: \"{list}\" names none of the {} devices of this daemon ({})", devices.len(), devices.join(","));
     }
-    let same = processes::facts_of_all(&chosen).iter().zip(&places).all(|(now, place)| now.uuid == facts[*place].uuid);
-    if !same {
-        bail!("{VISIBLE_VARIABLE}={list} cannot choose among several software GPUs of one kind: take the others out of --device instead");
+    // Without the others, the second of a kind would be the first.
+    let is_same = processes::facts_of_all(&chosen).iter().zip(&places).all(|(now, place)| now.uuid == facts[*place].uuid);
+    if is_same {
+        return Ok(chosen);
     }
-    Ok(chosen)
+    let names = processes::single_names(&devices);
+    Ok(places.into_iter().map(|place| names[place].clone()).collect())
 }
 
 fn absolute(pipe: &Path) -> anyhow::Result<std::path::PathBuf> {
@@ -215,7 +221,7 @@ fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
     let mut command = Command::new(std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?);
     command.args(["control", "--background"]);
     command.args(
-        [(arguments.multiuser, "-M"), (arguments.static_partitions, "-S"), (arguments.ready_devices, "-q")]
+        [(arguments.multiuser, "-M"), (arguments.static_partitions, "-S"), (arguments.ready_devices, "-q"), (arguments.per_card, "--per-card")]
             .iter()
             .filter(|(wanted, _)| *wanted)
             .map(|(_, option)| option),
@@ -293,7 +299,7 @@ mod tests {
         assert_eq!(see(Some("1")), Ok(vec!["sim:l4".to_owned()]));
         assert_eq!(see(Some("1,0")), Ok(vec!["sim:l4".to_owned(), "sim:h200".to_owned()]));
         assert!(see(Some("7")).unwrap_err().contains("Invalid CUDA_VISIBLE_DEVICES"));
-        assert!(visible_devices(vec!["sim:l4".into(), "sim:l4".into()], Some("1")).is_err(), "it would be another card");
+        assert_eq!(visible_devices(vec!["sim:l4".into(), "sim:l4".into()], Some("1")).unwrap(), ["sim:l4@1"], "not the first one");
         assert_eq!(visible_devices(vec!["cuda:0".into()], Some("3")).unwrap(), ["cuda:0"]);
     }
 

@@ -25,7 +25,7 @@ pub enum DeviceError {
     NoGpu(DeviceName),
     #[error("{0}: real and software GPUs cannot be in one daemon; start a daemon with its own CUDA_MPS_PIPE_DIRECTORY for each kind")]
     Mixed(String),
-    #[error("{0} is named twice: name each real GPU once")]
+    #[error("{0} is named twice: name each real GPU once, and a software GPU with a number, too")]
     Twice(DeviceName),
     #[error("--device {ALL} means all NVIDIA GPUs of this machine, and they cannot be counted: {0}. Name them: --device cuda:0,cuda:1")]
     Uncounted(String),
@@ -97,7 +97,8 @@ pub fn parse_list(text: &str) -> Result<Vec<DeviceName>, DeviceError> {
     if names.iter().any(is_real) && !names.iter().all(is_real) {
         return Err(DeviceError::Mixed(list(&names)));
     }
-    if let Some((_, twice)) = names.iter().enumerate().find(|(place, name)| is_real(name) && names[..*place].contains(name)) {
+    let is_certain = |name: &DeviceName| is_real(name) || matches!(name, DeviceName::Sim(card) if card.contains('@'));
+    if let Some((_, twice)) = names.iter().enumerate().find(|(place, name)| is_certain(name) && names[..*place].contains(name)) {
         return Err(DeviceError::Twice(twice.clone()));
     }
     names.into_iter().map(DeviceName::check).collect()
@@ -185,6 +186,8 @@ mod tests {
             true => assert_eq!(names("cuda:1,cuda:0").unwrap(), ["cuda:1", "cuda:0"]),
             false => assert_eq!(names("cuda:1,cuda:0"), Err(DeviceError::NoGpu(DeviceName::Cuda(1)))),
         }
+        assert_eq!(names("sim:h200@1,sim:h200").unwrap(), ["sim:h200@1", "sim:h200"]);
+        assert_eq!(names("sim:h200@1,sim:h200@1"), Err(DeviceError::Twice(DeviceName::Sim("h200@1".into()))));
         assert_eq!(names("sim:h200,"), Err(DeviceError::Unknown(String::new())));
         assert_eq!(names(&vec!["sim:l4"; 17].join(",")), Err(DeviceError::TooMany(17)));
     }

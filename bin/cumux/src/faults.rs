@@ -74,7 +74,7 @@ fn list(pipe: &Path) -> anyhow::Result<Vec<Listed>> {
     Ok(faults)
 }
 
-/// The pipe directory, and the folders of other users in it.
+/// The pipe directory, and the folders of servers of other users and of one card in it.
 fn folders(pipe: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let folder = match Folder::open(pipe) {
         Ok(folder) => folder,
@@ -83,8 +83,9 @@ fn folders(pipe: &Path) -> anyhow::Result<Vec<PathBuf>> {
         Err(error) if error.remedy().is_empty() => bail!("{error}"),
         Err(error) => bail!("{error}: {}", error.remedy()),
     };
-    let users = folder.names(MOST_FILES)?.into_iter().filter(|name| name.to_str().is_some_and(|name| name.starts_with("user-")));
-    Ok(std::iter::once(pipe.to_path_buf()).chain(users.map(|name| pipe.join(name))).collect())
+    let is_folder = |name: &str| name.starts_with("user-") || name.starts_with("gpu-");
+    let servers = folder.names(MOST_FILES)?.into_iter().filter(|name| name.to_str().is_some_and(is_folder));
+    Ok(std::iter::once(pipe.to_path_buf()).chain(servers.map(|name| pipe.join(name))).collect())
 }
 
 fn copy_dump(faults: &[Listed], number: usize, to: &Path) -> anyhow::Result<u8> {

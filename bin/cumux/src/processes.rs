@@ -54,16 +54,15 @@ pub fn facts(device: &str) -> Vec<DeviceFacts> {
 
 /// [`facts`] of a list of devices: the same name twice means two cards.
 pub fn facts_of_all(devices: &[String]) -> Vec<DeviceFacts> {
-    let mut all = Vec::new();
-    for (place, device) in devices.iter().enumerate() {
-        let before = devices[..place].iter().filter(|other| cumux_device_sim::kind(other) == cumux_device_sim::kind(device)).count();
-        if device.starts_with("sim:")
-            && let Ok(facts) = cumux_device_sim::facts_of(device, u32::try_from(before).unwrap_or(0))
-        {
-            all.push(facts);
-        }
-    }
-    all
+    let names: Vec<&str> = devices.iter().map(String::as_str).filter(|name| name.starts_with("sim:")).collect();
+    let numbers = cumux_device_sim::numbers(&names);
+    names.iter().zip(numbers).filter_map(|(name, number)| cumux_device_sim::facts_of(name, number).ok()).collect()
+}
+
+/// The names of these devices by which each is found without the others.
+pub fn single_names(devices: &[String]) -> Vec<String> {
+    let names: Vec<&str> = devices.iter().map(String::as_str).collect();
+    if names.iter().all(|name| name.starts_with("sim:")) { cumux_device_sim::single_names(&names) } else { devices.to_vec() }
 }
 
 /// Names of memory-locality partitions for a server, in place of these devices; empty if no device

@@ -225,12 +225,9 @@ fn start_server(daemon: &Arc<Daemon>, uid: u32, mlopart: bool) -> String {
             .complain("Command \"start_server -mlopart\" started a server without MLOPart devices: with static SM partitioning (-S) the option means nothing");
     }
     let old = daemon.registry(|registry| {
-        let server = registry.servers().iter().find(|server| server.uid == uid)?;
-        Some(format!(
-            "Server {} of user {uid} serves {} until its clients have gone; then the first program starts a server on ",
-            server.pid,
-            server.outdated()?
-        ))
+        let mut theirs = registry.servers().iter().filter(|server| server.uid == uid);
+        let (pid, devices) = theirs.find_map(|server| Some((server.pid, server.outdated()?)))?;
+        Some(format!("Server {pid} of user {uid} serves {devices} until its clients have gone; then the first program starts a server on "))
     });
     if let Some(text) = old {
         return format!("{text}{}\n", daemon.options.device);
@@ -341,7 +338,11 @@ fn device_clients(daemon: &Daemon, only: Option<u32>) -> String {
         return not_found(pid);
     }
     let chosen = all.into_iter().filter(|pid| only.is_none_or(|wanted| wanted == *pid));
-    let statuses: Vec<ServerStatus> = chosen.filter_map(|pid| daemon.status(pid)).collect();
+    let mut statuses: Vec<ServerStatus> = chosen.filter_map(|pid| daemon.status(pid)).collect();
+    for status in &mut statuses {
+        let reach = daemon.reach_of(status.pid);
+        status.clients.iter_mut().flat_map(|client| &mut client.devices).for_each(|place| *place = reach.place_of(*place));
+    }
     report::device_clients(&daemon.devices(), &statuses)
 }
 

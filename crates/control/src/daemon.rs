@@ -76,6 +76,7 @@ impl Core {
     pub(crate) fn learn_devices(&mut self, devices: &[DeviceFacts]) {
         if self.devices.is_empty() && !devices.is_empty() {
             self.devices = devices.to_vec();
+            self.registry.facts = devices.to_vec();
             if self.registry.board.is_some() {
                 self.registry.board = Some(self.holders.board(devices));
             }
@@ -94,6 +95,8 @@ impl Daemon {
         let mut registry = Registry::new(options.settings.clone());
         registry.multiuser = options.multiuser;
         registry.devices = options.device.split(',').map(str::to_owned).collect();
+        registry.cards.clone_from(&options.cards);
+        registry.facts.clone_from(&options.devices);
         registry.localities.clone_from(&options.localities);
         let holders = Holders::new(options.pipe.join("partitions.json"));
         if options.static_partitions {
@@ -224,15 +227,15 @@ impl Daemon {
         match effect {
             Effect::Log(text) => self.note(&text),
             Effect::Launched { pid, text } => self.log.line_of(pid, &text),
-            Effect::Launch { uid } => {
-                let (settings, devices) = (core.registry.defaults.clone(), core.registry.devices_for(uid));
+            Effect::Launch { duty } => {
+                let (settings, devices) = (core.registry.defaults.clone(), core.registry.devices_for(duty));
                 let daemon = Arc::clone(self);
-                let event = launch::launch(&self.options, &self.log, uid, &settings, devices, move |pid, status| daemon.forget(pid, Some(status)));
+                let event = launch::launch(&self.options, &self.log, duty, &settings, &devices, move |pid, status| daemon.forget(pid, Some(status)));
                 if let Event::Launched { pid, .. } = event {
                     core.read.insert(pid);
                 }
-                if let Event::Launched { pid, uid } = event
-                    && let Some(why) = core.ledger.add(pid, uid)
+                if let Event::Launched { pid, duty } = event
+                    && let Some(why) = core.ledger.add(pid, duty)
                 {
                     self.note(&why);
                 }

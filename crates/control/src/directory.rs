@@ -5,6 +5,7 @@
 //! lock. Only the daemon's user and root can write or exchange the directory (or it is sticky); any
 //! other directory is refused ([`Folder`]).
 
+use crate::duty::Duty;
 use cumux_link::folder::Rule;
 use cumux_link::{Folder, FolderError, Peer, Process, peer, reach, trust};
 use rustix::fs::{Mode, OFlags};
@@ -291,12 +292,12 @@ impl Drop for Claim {
 /// Most names that are read in one folder.
 const MOST_NAMES: usize = 10_000;
 
-/// Removes the locks of servers that have ended, and the folders of other users that are then
-/// empty. A server that still runs holds its lock.
+/// Removes the locks of servers that have ended, and their folders that are then empty. A server
+/// that still runs holds its lock.
 fn tidy(folder: &Folder) {
     for name in folder.names(MOST_NAMES).unwrap_or_default() {
-        let is_user = name.to_str().and_then(|name| name.strip_prefix("user-")).is_some_and(|uid| uid.parse::<u32>().is_ok());
-        if !is_user {
+        let is_folder = name.to_str().is_some_and(|name| Duty::of_folder(name, trust::own()).is_some());
+        if !is_folder {
             tidy_lock(folder, &name);
         } else if let Ok(theirs) = folder.given(&name) {
             // The contents are another user's: only names are read, and no link is followed.

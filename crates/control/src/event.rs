@@ -1,5 +1,6 @@
 //! The registry's input and output: what can happen, and what its caller has to do then.
 
+use crate::duty::Duty;
 use crate::groups::Door;
 use cumux_wire::message::{DeviceFacts, Grant, Hello};
 use std::time::Duration;
@@ -15,18 +16,18 @@ pub enum Event {
     Client { token: Token, pid: u32, uid: u32, hello: Hello, door: Door },
     /// An earlier daemon has left a server: a living one, which will connect; or, without a process
     /// id, a lost one whose clients may still live.
-    Left { pid: Option<u32>, uid: u32 },
+    Left { pid: Option<u32>, duty: Duty },
     /// The command `start_server`.
     Wanted { uid: u32 },
     /// `again`: whether another attempt may succeed.
-    LaunchFailed { uid: u32, why: String, again: bool },
+    LaunchFailed { duty: Duty, why: String, again: bool },
     /// A server was started.
-    Launched { pid: u32, uid: u32 },
+    Launched { pid: u32, duty: Duty },
     /// A client that waited has gone: its process has ended, or it has closed its socket.
     ClientGone { token: Token },
     /// A server's hello, with its devices named as in `--device`. A server that an earlier daemon
     /// launched is adopted.
-    Registered { pid: u32, uid: u32, devices: Vec<String> },
+    Registered { pid: u32, duty: Duty, devices: Vec<String> },
     /// A server can serve clients.
     Ready { pid: u32, devices: Vec<DeviceFacts> },
     /// A server cannot serve; `why` says what to do.
@@ -53,7 +54,7 @@ pub enum Event {
 #[allow(missing_docs, reason = "the fields are described above or with their order")]
 pub enum Effect {
     /// Start a server; answer with `Launched` or `LaunchFailed`.
-    Launch { uid: u32 },
+    Launch { duty: Duty },
     /// Hand the client over to the server, with what it may use.
     Hand { token: Token, server: u32, pid: u32, uid: u32, hello: Hello, grant: Box<Grant>, door: Door },
     /// Refuse the client: `result` is the `CUresult` that its `cuInit` returns, `why` says what to

@@ -1,7 +1,9 @@
 //! The commands on groups. Each is answered with one JSON line, as our front end reads it.
 
 use crate::daemon::Daemon;
+use crate::duty::{Duty, Reach};
 use crate::groups::{FORM, Group, GroupError, devices_named};
+use crate::server::Server;
 use crate::settings::{names, uuid_text};
 use cumux_wire::message::{FromServer, GroupStatus, ServerStatus, ToServer};
 use serde_json::{Value, json};
@@ -86,7 +88,8 @@ fn set(daemon: &Daemon, name: &str, settings: &[String]) -> Result<Value, String
             .write(&core.registry.groups)
             .map_err(|error| format!("the change holds, and cannot be written down for the next control daemon: {error}"))?;
         let Some(group) = core.registry.groups.get(name) else { return Err(GroupError::Unknown(name.to_owned()).to_string()) };
-        core.registry.servers().iter().filter(|server| server.is_ready()).map(|server| (server.pid, group.limits(name, &server.devices))).collect()
+        let limits = |server: &Server| core.registry.group_limits(name, group, server.reach, &server.devices);
+        core.registry.servers().iter().filter(|server| server.is_ready()).map(|server| (server.pid, limits(server))).collect()
     };
     let mut notes = Vec::new();
     for (server, limits) in servers {
@@ -137,8 +140,13 @@ fn statuses(daemon: &Daemon) -> Vec<ServerStatus> {
 
 /// `{"groups": […]}`, each with its limits and with what it uses.
 fn list(daemon: &Daemon) -> Value {
-    let used: Vec<(u32, GroupStatus)> =
-        statuses(daemon).into_iter().flat_map(|status| status.groups.into_iter().map(move |group| (status.uid, group))).collect();
+    let used: Vec<(Duty, GroupStatus)> = statuses(daemon)
+        .into_iter()
+        .flat_map(|status| {
+            let duty = Duty { uid: status.uid, reach: daemon.reach_of(status.pid) };
+            status.groups.into_iter().map(move |group| (duty, group))
+        })
+        .collect();
     let devices = daemon.devices();
     let core = daemon.core();
     let groups: Vec<Value> = core
@@ -147,9 +155,16 @@ fn list(daemon: &Daemon) -> Value {
         .iter()
         .map(|(name, group)| {
             // Nobody's server speaks for another user's group.
-            let now: Vec<&GroupStatus> =
-                used.iter().filter(|(uid, status)| status.name == *name && group.user() == Some(*uid)).map(|(_, status)| status).collect();
-            let bytes = |place: usize| now.iter().filter_map(|status| status.used.get(place)).sum::<u64>();
+            let now: Vec<(Reach, &GroupStatus)> = used
+                .iter()
+                .filter(|(duty, status)| status.name == *name && group.user() == Some(duty.uid))
+                .map(|(duty, status)| (duty.reach, status))
+                .collect();
+            let used_of = |reach: Reach, status: &GroupStatus, place: usize| -> u64 {
+                let here = |own: u32| usize::try_from(reach.place_of(own)) == Ok(place);
+                (0..).zip(&status.used).filter(|(own, _)| here(*own)).map(|(_, bytes)| bytes).sum()
+            };
+            let bytes = |place: usize| now.iter().map(|(reach, status)| used_of(*reach, status, place)).sum::<u64>();
             let memory: Vec<Value> = devices
                 .iter()
                 .enumerate()
@@ -161,7 +176,7 @@ fn list(daemon: &Daemon) -> Value {
                 "name": name,
                 "directory": core.doors.folder(name),
                 "settings": group.settings(),
-                "clients": now.iter().map(|status| status.clients).sum::<u32>(),
+                "clients": now.iter().map(|(_, status)| status.clients).sum::<u32>(),
                 "most_clients": group.clients(),
                 "memory": memory,
                 "percentage": group.percentage().map(|share| f64::from(u32::from(share)) / 1e6),

@@ -15,6 +15,8 @@ OPTIONS:
   -v,--version             Print the version
   -M,--multiuser-server    Serve all users at the same time, each with a server of its own (root only)
   -S,--static-partitioning Clients run on static SM partitions only (sm_partition, CUDA_MPS_SM_PARTITION)
+  --per-card               Start a server for each card, for programs that see one alone (CUDA_VISIBLE_DEVICES,
+                           devices of a group): what happens to a card is felt by nobody on another (cumux only)
   --isolation <own|shared> Give each client an executor of its own, or one that all share (otherwise
                            CUMUX_ISOLATION, otherwise shared)
   -q,--ready-devices       Ask the driver for its devices at once, not at the first question

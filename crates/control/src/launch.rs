@@ -5,11 +5,13 @@
 //! environment it has only what concerns CUDA.
 
 use crate::directory::CUMUX;
+use crate::duty::{Duty, Reach};
 use crate::event::Event;
 use crate::log::{Log, on_account_of};
 use crate::options::Options;
 use crate::settings::Settings;
 use cumux_link::{Folder, FolderError, Process};
+use cumux_wire::message::DeviceFacts;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, OFlags, Timespec};
 use rustix::pipe::PipeFlags;
@@ -31,29 +33,30 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Beginnings of the variables that a server of another user inherits from the daemon.
 const HANDED_ON: [&str; 9] = ["CUMUX_", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH", "PATH", "TZ", "LANG", "LC_", "RUST_"];
 
-/// Starts a server for a user. `ended` is called with its process id and exit status, by a thread
-/// of its own.
+/// Starts a server with this duty. `ended` is called with its process id and exit status, by a
+/// thread of its own.
 pub(crate) fn launch(
     options: &Options,
     log: &Arc<Log>,
-    uid: u32,
+    duty: Duty,
     settings: &Settings,
     devices: &[String],
     ended: impl FnOnce(u32, i32) + Send + 'static,
 ) -> Event {
+    let Duty { uid, reach } = duty;
     let own = rustix::process::geteuid().as_raw();
     if uid != own && own != 0 {
         let why = format!(
             "the control daemon runs as user {own} and can only serve that user; start a daemon as root, or one of user {uid} with its own CUDA_MPS_PIPE_DIRECTORY"
         );
-        return Event::LaunchFailed { uid, why, again: false };
+        return Event::LaunchFailed { duty, why, again: false };
     }
-    let pipe = match prepare_for(options, uid) {
+    let pipe = match prepare_for(options, duty) {
         Ok(pipe) => pipe,
         Err(error) => {
             let remedy = error.remedy();
             let why = format!("cannot give user {uid} a folder: {error}{}{remedy}", if remedy.is_empty() { "" } else { ". What to do: " });
-            return Event::LaunchFailed { uid, why, again: false };
+            return Event::LaunchFailed { duty, why, again: false };
         }
     };
     let mut command = Command::new(options.program.path());
@@ -65,7 +68,7 @@ pub(crate) fn launch(
     } else {
         let (read, write) = match pipe_for_words() {
             Ok(both) => both,
-            Err(error) => return Event::LaunchFailed { uid, why: format!("the system gives no pipe: {error}"), again: true },
+            Err(error) => return Event::LaunchFailed { duty, why: format!("the system gives no pipe: {error}"), again: true },
         };
         words = read.try_clone().ok();
         command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_handed_on(name.to_str())));
@@ -74,8 +77,12 @@ pub(crate) fn launch(
         command.stdin(read).stderr(write).uid(uid).gid(primary_group(uid));
     }
     command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
-    let usual = options.device.split(',').eq(devices);
-    command.env("CUMUX_SERVER_SETTINGS", settings.lines(if usual { &options.devices } else { &[] }).join("\n"));
+    let usual = match reach {
+        Reach::All => options.device.split(',').eq(devices),
+        Reach::Card(_) => reach.among(&options.cards) == devices,
+    };
+    let known: Vec<(usize, DeviceFacts)> = options.devices.iter().cloned().enumerate().filter(|_| usual).collect();
+    command.env("CUMUX_SERVER_SETTINGS", settings.lines(&reach.among(&known)).join("\n"));
     command.stdout(Stdio::null());
     if options.echo && uid == own {
         command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());
@@ -87,7 +94,7 @@ pub(crate) fn launch(
         Ok(threads) => threads,
         Err(error) => {
             let why = format!("the system gives no thread ({error}); look at the limits of the daemon's user (ulimit -u)");
-            return Event::LaunchFailed { uid, why, again: true };
+            return Event::LaunchFailed { duty, why, again: true };
         }
     };
     match command.spawn() {
@@ -97,19 +104,17 @@ pub(crate) fn launch(
                 let _ = reader.send((pid, words));
             }
             let _ = waiter.send(child);
-            Event::Launched { pid, uid }
+            Event::Launched { pid, duty }
         }
-        Err(error) => Event::LaunchFailed { uid, why: format!("cannot start {}: {error}", options.program.path().display()), again: true },
+        Err(error) => Event::LaunchFailed { duty, why: format!("cannot start {}: {error}", options.program.path().display()), again: true },
     }
 }
 
-/// The pipe directory of a user's server. The daemon's own user shares the daemon's; another
-/// user gets a folder in it that nobody else may enter, with a link to the daemon's socket.
-fn prepare_for(options: &Options, uid: u32) -> Result<PathBuf, FolderError> {
-    if uid == rustix::process::geteuid().as_raw() {
-        return Ok(options.pipe.clone());
-    }
-    let name = format!("user-{uid}");
+/// The pipe directory of a server. That of the daemon's own user shares the daemon's; any other
+/// gets a folder in it that no other user may enter, with a link to the daemon's socket.
+fn prepare_for(options: &Options, duty: Duty) -> Result<PathBuf, FolderError> {
+    let Some(name) = duty.folder(rustix::process::geteuid().as_raw()) else { return Ok(options.pipe.clone()) };
+    let Duty { uid, .. } = duty;
     Folder::open(&options.pipe)?.make_private(&name, uid, primary_group(uid), (CUMUX, "../cumux"))?;
     Ok(options.pipe.join(name))
 }

@@ -5,6 +5,7 @@
 //! that only the daemon's user may write, so that the next daemon knows the servers of one that was
 //! killed.
 
+use crate::duty::{Duty, Reach};
 use cumux_link::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -19,9 +20,17 @@ const LONGEST: u64 = 1 << 20;
 struct Entry {
     pid: u32,
     uid: u32,
+    #[serde(default)]
+    reach: Reach,
     /// In ticks since the boot.
     started: u64,
     boot: String,
+}
+
+impl Entry {
+    fn duty(&self) -> Duty {
+        Duty { uid: self.uid, reach: self.reach }
+    }
 }
 
 /// The list, and the file it is in.
@@ -29,8 +38,8 @@ struct Entry {
 pub(crate) struct Ledger {
     path: PathBuf,
     entries: Vec<Entry>,
-    /// Users whose servers ended while no daemon ran.
-    lost: Vec<u32>,
+    /// Whose servers ended while no daemon ran.
+    lost: Vec<Duty>,
     /// The present boot.
     boot: String,
 }
@@ -52,28 +61,33 @@ impl Ledger {
         let boot = boot();
         let entries: Vec<Entry> = read(&path).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         let (entries, ended): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| !matches!(standing(entry, &boot), Standing::Stranger));
-        let mut lost: Vec<u32> = ended.iter().filter(|entry| entry.boot == boot).map(|entry| entry.uid).collect();
+        let mut lost: Vec<Duty> = ended.iter().filter(|entry| entry.boot == boot).map(Entry::duty).collect();
         lost.sort_unstable();
         lost.dedup();
-        lost.retain(|uid| !entries.iter().any(|entry| entry.uid == *uid));
+        lost.retain(|duty| !entries.iter().any(|entry| entry.duty() == *duty));
         Self { path, entries, lost, boot }
     }
 
-    /// The servers of an earlier daemon: process id and user of those that live, only the user of
+    /// The servers of an earlier daemon: process id and duty of those that live, only the duty of
     /// those that have ended.
-    pub(crate) fn left(&self) -> Vec<(Option<u32>, u32)> {
-        let living = self.entries.iter().map(|entry| (Some(entry.pid), entry.uid));
-        living.chain(self.lost.iter().map(|uid| (None, *uid))).collect()
+    pub(crate) fn left(&self) -> Vec<(Option<u32>, Duty)> {
+        let living = self.entries.iter().map(|entry| (Some(entry.pid), entry.duty()));
+        living.chain(self.lost.iter().map(|duty| (None, *duty))).collect()
+    }
+
+    /// On which cards a started server serves.
+    pub(crate) fn reach_of(&self, pid: u32) -> Reach {
+        self.entries.iter().find(|entry| entry.pid == pid).map_or(Reach::All, |entry| entry.reach)
     }
 
     /// Adds a started server. Returns what is wrong with the file, if anything.
-    pub(crate) fn add(&mut self, pid: u32, uid: u32) -> Option<String> {
+    pub(crate) fn add(&mut self, pid: u32, Duty { uid, reach }: Duty) -> Option<String> {
         let started = match started(pid) {
             Ok(started) => started?,
             Err(error) => return Some(format!("cannot look at process {pid} ({error}): it is not accepted as a server")),
         };
         self.entries.retain(|entry| entry.pid != pid);
-        self.entries.push(Entry { pid, uid, started, boot: self.boot.clone() });
+        self.entries.push(Entry { pid, uid, reach, started, boot: self.boot.clone() });
         self.write()
     }
 
@@ -171,6 +185,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::process::Command;
 
+    const FIVE: Duty = Duty { uid: 5, reach: Reach::Card(3) };
+
     fn is_ours(ledger: &Ledger, pid: u32, uid: u32) -> bool {
         matches!(ledger.standing(pid, uid), Standing::Ours)
     }
@@ -185,7 +201,7 @@ mod tests {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(folder.path().join("servers.json"));
-        assert_eq!(ledger.add(std::process::id(), 5), None);
+        assert_eq!(ledger.add(std::process::id(), FIVE), None);
         // Every test has a process of its own.
         let none = rustix::process::Rlimit { current: Some(0), maximum: limit.maximum };
         rustix::process::setrlimit(rustix::process::Resource::Nofile, none).unwrap();
@@ -202,10 +218,10 @@ mod tests {
         let mut ledger = Ledger::open(path.clone());
         let mut server = Command::new("sleep").arg("600").spawn().unwrap();
         let mut stranger = Command::new("sleep").arg("600").spawn().unwrap();
-        assert_eq!(ledger.add(server.id(), 5), None);
+        assert_eq!(ledger.add(server.id(), FIVE), None);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let next = Ledger::open(path.clone());
-        assert_eq!(next.left(), [(Some(server.id()), 5)]);
+        assert_eq!(next.left(), [(Some(server.id()), FIVE)]);
         for known in [&ledger, &next] {
             assert!(is_ours(known, server.id(), 5));
             assert!(!is_ours(known, server.id(), 6), "another user's");
@@ -221,7 +237,7 @@ mod tests {
         server.wait().unwrap();
         assert!(!is_ours(&next, server.id(), 5));
         assert!(Ledger::open(path.clone()).entries.is_empty());
-        assert_eq!(Ledger::open(path.clone()).left(), [(None, 5)], "somebody should look after its clients");
+        assert_eq!(Ledger::open(path.clone()).left(), [(None, FIVE)], "somebody should look after its clients");
         ledger.remove(server.id());
         assert_eq!(fs::read_to_string(&path).unwrap(), "[]");
         ledger.forget();
@@ -235,7 +251,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("servers.json");
         let own = std::process::id();
-        assert_eq!(Ledger::open(path.clone()).add(own, 5), None);
+        assert_eq!(Ledger::open(path.clone()).add(own, FIVE), None);
         assert!(is_ours(&Ledger::open(path.clone()), own, 5));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         assert!(!is_ours(&Ledger::open(path.clone()), own, 5), "everybody may write it");
@@ -245,7 +261,7 @@ mod tests {
         assert!(!is_ours(&Ledger::open(link), own, 5), "a link");
         fs::write(&path, "rubbish").unwrap();
         assert!(!is_ours(&Ledger::open(path), own, 5));
-        let why = Ledger::open("/nonexistent/servers.json".into()).add(own, 5);
+        let why = Ledger::open("/nonexistent/servers.json".into()).add(own, FIVE);
         assert!(why.is_some_and(|why| why.contains("/nonexistent")));
     }
 }

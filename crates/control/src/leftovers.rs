@@ -4,6 +4,7 @@
 //! Nothing in a user's own folder is believed: a process is ended only if it belongs to that user
 //! and was started for the socket in that folder.
 
+use crate::duty::Duty;
 use cumux_link::Process;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::process::Signal;
@@ -19,14 +20,14 @@ const END: Duration = Duration::from_secs(2);
 /// Bytes of a state file, at most.
 const LONGEST: u64 = 64 * 1024;
 
-/// Ends the processes of dead servers in a pipe directory and in the users' folders there, and
+/// Ends the processes of dead servers in a pipe directory and in the servers' folders there, and
 /// removes their files. Returns the process ids.
 pub(crate) fn end(pipe: &Path) -> Vec<u32> {
     let own = rustix::process::geteuid().as_raw();
     let mut ended = end_of(pipe, own);
     for entry in fs::read_dir(pipe).into_iter().flatten().flatten() {
-        let uid = entry.file_name().to_str().and_then(|name| name.strip_prefix("user-")?.parse().ok());
-        if let Some(uid) = uid.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let duty = entry.file_name().to_str().and_then(|name| Duty::of_folder(name, own));
+        if let Some(Duty { uid, .. }) = duty.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
             ended.extend(end_of(&entry.path(), uid));
         }
     }

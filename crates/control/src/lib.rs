@@ -39,6 +39,7 @@ mod complaints;
 mod daemon;
 pub mod directory;
 mod doors;
+mod duty;
 mod event;
 mod frontend;
 mod group_commands;

@@ -32,6 +32,9 @@ pub struct Options {
     pub multiuser: bool,
     /// `-S`: clients run on static partitions.
     pub static_partitions: bool,
+    /// `--per-card`: the names by which each device is found without the others, for servers of one
+    /// card. Empty without that option.
+    pub cards: Vec<String>,
     /// Names of the devices for a server with memory-locality partitions; empty where no device has
     /// them.
     pub localities: Vec<String>,
@@ -77,6 +80,9 @@ pub enum DaemonError {
         /// The system's reason.
         cause: io::Error,
     },
+    /// `--per-card` beside `-S`.
+    #[error("--per-card and static partitioning (-S) exclude each other: partitions are kept for one server over all cards; leave one of them out")]
+    PartitionsPerCard,
     /// `-M` without root's rights.
     #[error("multi-user mode (-M) needs a control daemon of root: this user can serve nobody else")]
     NotRoot,

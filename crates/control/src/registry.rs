@@ -3,7 +3,8 @@
 //! A pure state machine: events in, effects out, time as an argument. As in MPS, at most one user's
 //! server is active; a client of another user waits until the active server's clients are gone. In
 //! multi-user mode every user has a server of its own and nobody waits: NVIDIA's puts all users
-//! into one server, and here different users never share an executor.
+//! into one server, and here different users never share an executor. With a server for each card
+//! (`duty.rs`) a user has several, and what is said here of a user's server is said of each.
 //!
 //! ```text
 //!            awaited (of an earlier daemon)
@@ -23,13 +24,15 @@
 //!
 //! One file, because the state and what follows from each event are to be read together.
 
+use crate::duty::View;
+pub use crate::duty::{Duty, Reach};
 pub use crate::event::{Effect, Event, Token};
-use crate::groups::{Door, Groups};
+use crate::groups::{Door, Group, Groups};
 use crate::partitions::{Board, PARTITION_VARIABLE};
 pub use crate::server::Server;
 use crate::server::{Away, Phase};
 use crate::settings::{self, Percentage, Settings};
-use cumux_wire::message::{Grant, Hello};
+use cumux_wire::message::{DeviceFacts, Grant, GroupGrant, Hello};
 use cumux_wire::result;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -53,7 +56,8 @@ const COMPLAINTS: usize = 32;
 struct Waiting {
     token: Token,
     pid: u32,
-    uid: u32,
+    /// Of the server that it waits for.
+    duty: Duty,
     hello: Hello,
     door: Door,
     /// Its group, by its door.
@@ -75,20 +79,25 @@ pub struct Registry {
     pub mlopart: BTreeSet<u32>,
     /// The devices with which servers start, named as in `--device`.
     pub devices: Vec<String>,
+    /// `--per-card`: the names by which each of them is found alone. Empty without that option.
+    pub cards: Vec<String>,
+    /// The devices, as far as they are known.
+    pub facts: Vec<DeviceFacts>,
     /// Their memory-locality partitions; empty where there are none.
     pub localities: Vec<String>,
-    /// Users whose server of an earlier daemon died with clients of other devices, and those
-    /// devices: the successor serves the clients there.
-    inherited: BTreeMap<u32, Vec<String>>,
+    /// Servers of an earlier daemon that died with clients of other devices, and those devices: the
+    /// successor serves the clients there.
+    inherited: BTreeMap<Duty, Vec<String>>,
     /// Settings that were ignored without a word to the program, newest last.
     pub complaints: VecDeque<String>,
     servers: Vec<Server>,
     waiting: VecDeque<Waiting>,
-    /// Users who get a server though no client waits: by `start_server`, or because their server
-    /// died.
-    wanted: VecDeque<u32>,
-    /// Users whose server of an earlier daemon was lost.
-    orphaned: BTreeSet<u32>,
+    /// Servers that are started though no client waits: by `start_server`, or because one died.
+    wanted: VecDeque<Duty>,
+    /// A launch was ordered, and nobody has said yet how it went.
+    is_launching: bool,
+    /// Servers of an earlier daemon that were lost.
+    orphaned: BTreeSet<Duty>,
     /// Failed starts in a row, and when to try again.
     failures: u32,
     retry_at: Option<Instant>,
@@ -115,12 +124,15 @@ impl Registry {
             groups: Groups::default(),
             mlopart: BTreeSet::new(),
             devices: Vec::new(),
+            cards: Vec::new(),
+            facts: Vec::new(),
             localities: Vec::new(),
             inherited: BTreeMap::new(),
             complaints: VecDeque::new(),
             servers: Vec::new(),
             waiting: VecDeque::new(),
             wanted: VecDeque::new(),
+            is_launching: false,
             orphaned: BTreeSet::new(),
             failures: 0,
             retry_at: None,
@@ -150,7 +162,7 @@ impl Registry {
     #[must_use]
     pub fn is_starting(&self, uid: u32) -> bool {
         self.quitting.is_none()
-            && (self.wanted.contains(&uid)
+            && (self.wanted.iter().any(|wanted| wanted.uid == uid)
                 || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Awaited | Phase::Launched | Phase::Registered)))
     }
 
@@ -172,13 +184,61 @@ impl Registry {
         self.last_failure.as_ref().filter(|(user, _)| *user == uid).map(|(_, why)| why.as_str())
     }
 
-    /// The devices with which the next server of a user starts, named as in `--device`.
+    /// The devices with which the next server with this duty starts, named as in `--device`.
     #[must_use]
-    pub fn devices_for(&self, uid: u32) -> &[String] {
-        match self.inherited.get(&uid) {
-            Some(devices) => devices,
-            None if self.mlopart.contains(&uid) => &self.localities,
-            None => &self.devices,
+    pub fn devices_for(&self, duty: Duty) -> Vec<String> {
+        match self.inherited.get(&duty) {
+            Some(devices) => devices.clone(),
+            None if self.mlopart.contains(&duty.uid) => self.localities.clone(),
+            None => self.usual_devices(duty.reach),
+        }
+    }
+
+    /// Of a server of this daemon. A card that this daemon has no servers for has no name.
+    fn usual_devices(&self, reach: Reach) -> Vec<String> {
+        match reach {
+            Reach::All => self.devices.clone(),
+            Reach::Card(_) => reach.among(&self.cards),
+        }
+    }
+
+    /// The limits of a group for a server with these devices, in its numbers.
+    #[must_use]
+    pub fn group_limits(&self, name: &str, group: &Group, reach: Reach, devices: &[DeviceFacts]) -> GroupGrant {
+        let View { counted, reach } = View::of(reach, &self.facts, devices);
+        let mut limits = group.limits(name, counted);
+        reach.narrow_group(&mut limits);
+        limits
+    }
+
+    /// The server for a program. One of a group has the server of the group's cards, whatever it
+    /// sees of them: a server counts what all clients of a group use together.
+    fn duty_of(&self, uid: u32, hello: &Hello, group: Option<&str>) -> Duty {
+        if !self.has_servers_of_cards(uid) {
+            return Duty::of_all(uid);
+        }
+        let reach = match group.and_then(|name| self.groups.get(name)) {
+            Some(group) => match group.places(&self.facts).as_slice() {
+                [place] => Reach::Card(*place),
+                _ => Reach::All,
+            },
+            None => Reach::of_program(&self.defaults.for_client(environment_of(hello), &self.facts).devices),
+        };
+        Duty { uid, reach }
+    }
+
+    /// Whether a user has a server for each card. Where localities or static partitions are
+    /// devices, a card is none.
+    fn has_servers_of_cards(&self, uid: u32) -> bool {
+        self.cards.len() > 1 && self.facts.len() == self.cards.len() && self.board.is_none() && !self.mlopart.contains(&uid)
+    }
+
+    /// The servers that `start_server` starts for a user.
+    fn duties(&self, uid: u32) -> Vec<Duty> {
+        if self.has_servers_of_cards(uid) {
+            (0..self.cards.len()).map(|place| Duty { uid, reach: Reach::Card(place) }).collect()
+        } else {
+            vec![Duty::of_all(uid)]
         }
     }
 
@@ -189,7 +249,7 @@ impl Registry {
         match server.away {
             None | Some(Away::Heir) => String::new(),
             Some(Away::OtherUser) => "another user waits".into(),
-            Some(Away::OtherDevices) => other_devices(&server.device_names, &self.devices),
+            Some(Away::OtherDevices) => other_devices(&server.device_names, &self.devices_of_this_daemon(server.reach)),
             Some(Away::Command) => "it was told to (shutdown_server)".into(),
             Some(Away::Quit) => "the control daemon ends then (quit)".into(),
         }
@@ -206,42 +266,52 @@ impl Registry {
     /// Processes one event and returns the orders that follow from it.
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
+        if matches!(event, Event::Launched { .. } | Event::LaunchFailed { .. }) {
+            self.is_launching = false;
+        }
         match event {
-            Event::Client { token, pid, uid, hello, door } => self.client(Waiting { token, pid, uid, hello, door, group: None }, &mut effects),
+            Event::Client { token, pid, uid, hello, door } => {
+                self.client(Waiting { token, pid, duty: Duty::of_all(uid), hello, door, group: None }, &mut effects);
+            }
             Event::ClientGone { token } => {
                 if let Some(at) = self.waiting.iter().position(|client| client.token == token)
                     && let Some(client) = self.waiting.remove(at)
                 {
-                    effects.push(Effect::Log(format!("Client {} of user {} has gone while it waited", client.pid, client.uid)));
+                    effects.push(Effect::Log(format!("Client {} of user {} has gone while it waited", client.pid, client.duty.uid)));
                 }
             }
             Event::Wanted { uid } => {
                 self.last_failure = None;
                 self.failures = 0;
                 self.retry_at = None;
-                if !self.servers.iter().any(|s| s.uid == uid && s.phase != Phase::Leaving) {
-                    self.want(uid);
+                for duty in self.duties(uid) {
+                    if !self.servers.iter().any(|s| s.duty() == duty && s.phase != Phase::Leaving) {
+                        self.want(duty);
+                    }
                 }
             }
-            Event::Left { pid: Some(pid), uid } => self.add(now, pid, uid, Phase::Awaited),
-            Event::Left { pid: None, uid } => {
-                effects.push(Effect::Log(format!("The server of user {uid} was lost with an earlier control daemon: a new one looks after its clients")));
-                self.orphaned.insert(uid);
-                self.want(uid);
+            Event::Left { pid: Some(pid), duty } => self.add(now, pid, duty, Phase::Awaited),
+            Event::Left { pid: None, duty } => {
+                let Duty { uid, .. } = duty;
+                let which = duty.of_card();
+                effects
+                    .push(Effect::Log(format!("The server{which} of user {uid} was lost with an earlier control daemon: a new one looks after its clients")));
+                self.orphaned.insert(duty);
+                self.want(duty);
             }
-            Event::LaunchFailed { uid, why, again: true } => self.failed_start(now, uid, &why, &mut effects),
-            Event::LaunchFailed { uid, why, again: false } => self.give_up(uid, &why, &mut effects),
+            Event::LaunchFailed { duty, why, again: true } => self.failed_start(now, duty, &why, &mut effects),
+            Event::LaunchFailed { duty, why, again: false } => self.give_up(duty, &why, &mut effects),
             Event::Disconnected { pid } => {
                 if let Some(server) = self.server_mut(pid).filter(|server| matches!(server.phase, Phase::Registered | Phase::Ready)) {
                     server.phase = Phase::Launched;
                     server.kill_at = Some(now + LAUNCH);
                 }
             }
-            Event::Launched { pid, uid } => {
-                effects.push(Effect::Launched { pid, text: format!("Starting new server {pid} for user {uid}") });
-                let inherited = self.inherited.get(&uid).cloned();
-                self.add(now, pid, uid, Phase::Launched);
-                let served_again = self.orphaned.remove(&uid) && !self.waiting.iter().any(|client| client.uid == uid);
+            Event::Launched { pid, duty } => {
+                effects.push(Effect::Launched { pid, text: format!("Starting new server {pid}{} for user {}", duty.of_card(), duty.uid) });
+                let inherited = self.inherited.get(&duty).cloned();
+                self.add(now, pid, duty, Phase::Launched);
+                let served_again = self.orphaned.remove(&duty) && !self.waiting.iter().any(|client| client.duty == duty);
                 if let Some(server) = self.server_mut(pid) {
                     if let Some(devices) = inherited {
                         server.device_names = devices;
@@ -251,7 +321,7 @@ impl Registry {
                     }
                 }
             }
-            Event::Registered { pid, uid, devices } => self.registered(now, pid, uid, devices, &mut effects),
+            Event::Registered { pid, duty, devices } => self.registered(now, pid, duty, devices, &mut effects),
             Event::Ready { pid, devices } => {
                 if let Some(server) = self.server_mut(pid) {
                     server.devices = devices;
@@ -259,9 +329,9 @@ impl Registry {
                     if matches!(server.phase, Phase::Launched | Phase::Registered) {
                         server.phase = Phase::Ready;
                         server.since = now;
-                        let uid = server.uid;
+                        let duty = server.duty();
                         effects.push(Effect::Log(format!("NEW SERVER {pid}: Ready")));
-                        self.wanted.retain(|wanted| *wanted != uid);
+                        self.wanted.retain(|wanted| *wanted != duty);
                         self.last_failure = None;
                     }
                 }
@@ -270,9 +340,9 @@ impl Registry {
                 if let Some(server) = self.server_mut(pid) {
                     server.phase = Phase::Leaving;
                     server.kill_at = Some(now + FORCED);
-                    let uid = server.uid;
+                    let duty = server.duty();
                     effects.push(Effect::Log(format!("Server {pid} cannot serve: {why}")));
-                    self.give_up(uid, &why, &mut effects);
+                    self.give_up(duty, &why, &mut effects);
                 }
             }
             Event::Clients { pid, count, taken } => {
@@ -306,7 +376,7 @@ impl Registry {
 
     /// A server has connected: one that we launched, one that connects again, or one of an earlier
     /// daemon.
-    fn registered(&mut self, now: Instant, pid: u32, uid: u32, devices: Vec<String>, effects: &mut Vec<Effect>) {
+    fn registered(&mut self, now: Instant, pid: u32, duty: Duty, devices: Vec<String>, effects: &mut Vec<Effect>) {
         match self.server_mut(pid) {
             Some(server) if server.phase == Phase::Leaving => {
                 // It was not connected when the order to end came.
@@ -325,15 +395,16 @@ impl Registry {
                     return;
                 }
             }
-            None => self.add(now, pid, uid, Phase::Registered),
+            None => self.add(now, pid, duty, Phase::Registered),
         }
+        let Duty { uid, reach } = duty;
         effects.push(Effect::Log(format!("Server {pid} of user {uid} is adopted")));
         let parts = !self.localities.is_empty() && devices == self.localities;
         if parts {
             self.mlopart.insert(uid);
         }
-        let other = !parts && devices != self.devices;
-        let why = other.then(|| other_devices(&devices, &self.devices));
+        let other = !parts && devices != self.usual_devices(reach);
+        let why = other.then(|| other_devices(&devices, &self.devices_of_this_daemon(reach)));
         let Some(server) = self.server_mut(pid) else { return };
         server.device_names = devices;
         if let Some(why) = why {
@@ -342,13 +413,20 @@ impl Registry {
         }
     }
 
-    fn add(&mut self, now: Instant, pid: u32, uid: u32, phase: Phase) {
+    /// As [`Registry::usual_devices`]; all of them where the daemon has no servers for one card.
+    fn devices_of_this_daemon(&self, reach: Reach) -> Vec<String> {
+        let usual = self.usual_devices(reach);
+        if usual.is_empty() { self.devices.clone() } else { usual }
+    }
+
+    fn add(&mut self, now: Instant, pid: u32, duty: Duty, phase: Phase) {
         let away = self.quitting.as_ref().map(|_| Away::Quit);
         let kill_at = (phase == Phase::Launched).then(|| now + LAUNCH);
         let settings = self.defaults.clone();
         self.servers.push(Server {
             pid,
-            uid,
+            uid: duty.uid,
+            reach: duty.reach,
             settings,
             devices: Vec::new(),
             device_names: Vec::new(),
@@ -363,7 +441,7 @@ impl Registry {
     }
 
     fn client(&mut self, mut client: Waiting, effects: &mut Vec<Effect>) {
-        let (pid, uid) = (client.pid, client.uid);
+        let (pid, uid) = (client.pid, client.duty.uid);
         if self.quitting.is_some() {
             let why = "The control daemon is shutting down: start it again (cumux control -d)".to_owned();
             effects.push(Effect::Refuse { token: client.token, result: result::MPS_SERVER_NOT_READY, why });
@@ -373,7 +451,9 @@ impl Registry {
             Ok(group) => client.group = group,
             Err(why) => return effects.push(Effect::Refuse { token: client.token, result: result::NOT_PERMITTED, why }),
         }
-        let state = if self.servers.iter().any(|s| s.uid == uid && s.takes_clients()) {
+        client.duty = self.duty_of(uid, &client.hello, client.group.as_deref());
+        let duty = client.duty;
+        let state = if self.servers.iter().any(|s| s.duty() == duty && s.takes_clients()) {
             "Server already exists"
         } else {
             "Server is not ready, push client to pending list"
@@ -384,7 +464,7 @@ impl Registry {
             self.failures = 0;
             self.retry_at = None;
         }
-        for server in self.servers.iter_mut().filter(|server| server.uid == uid && server.away == Some(Away::Heir)) {
+        for server in self.servers.iter_mut().filter(|server| server.duty() == duty && server.away == Some(Away::Heir)) {
             server.away = None;
         }
         self.waiting.push_back(client);
@@ -401,64 +481,66 @@ impl Registry {
             quitting.clean &= status.is_none_or(|status| status == 0);
             return;
         }
-        if self.servers.iter().any(|other| other.uid == server.uid) {
-            // While we were starting this server, a running one of the same user connected; the new
-            // one noticed that and ended.
+        let duty = server.duty();
+        if self.servers.iter().any(|other| other.duty() == duty) {
+            // While we were starting this server, a running one with the same duty connected; the
+            // new one noticed that and ended.
             return;
         }
-        self.inherited.remove(&server.uid);
+        self.inherited.remove(&duty);
         if server.away == Some(Away::OtherDevices) && server.phase != Phase::Leaving {
-            self.inherited.insert(server.uid, server.device_names);
+            self.inherited.insert(duty, server.device_names);
         }
         match server.phase {
             Phase::Leaving => {}
             Phase::Ready if now.duration_since(server.since) >= GOOD_START => {
                 self.failures = 0;
-                self.want(server.uid);
+                self.want(duty);
             }
             // Its clients may still live.
             Phase::Awaited => {
-                self.orphaned.insert(server.uid);
-                self.want(server.uid);
+                self.orphaned.insert(duty);
+                self.want(duty);
             }
             Phase::Launched | Phase::Registered | Phase::Ready => {
                 let why = "the server ended while starting; see server.log in the log directory";
-                self.failed_start(now, server.uid, why, effects);
+                self.failed_start(now, duty, why, effects);
                 if self.retry_at.is_some() {
-                    self.want(server.uid);
+                    self.want(duty);
                 }
             }
         }
     }
 
-    fn failed_start(&mut self, now: Instant, uid: u32, why: &str, effects: &mut Vec<Effect>) {
+    fn failed_start(&mut self, now: Instant, duty: Duty, why: &str, effects: &mut Vec<Effect>) {
         self.failures += 1;
         if self.failures >= ATTEMPTS {
-            self.give_up(uid, why, effects);
+            self.give_up(duty, why, effects);
             return;
         }
         // 0, 50, 100, 200, 400 ms: a single crash costs no time, and a loop of crashes does not
         // burn a core.
         let wait = if self.failures == 1 { Duration::ZERO } else { Duration::from_millis(25 << (self.failures - 1)) };
         self.retry_at = Some(now + wait);
-        self.want(uid);
+        self.want(duty);
     }
 
-    fn want(&mut self, uid: u32) {
-        if !self.wanted.contains(&uid) {
-            self.wanted.push_back(uid);
+    fn want(&mut self, duty: Duty) {
+        if !self.wanted.contains(&duty) {
+            self.wanted.push_back(duty);
         }
     }
 
-    /// No server for this user: every client that waits for one is refused with the reason.
-    fn give_up(&mut self, uid: u32, why: &str, effects: &mut Vec<Effect>) {
+    /// No server with this duty: every client that waits for it is refused with the reason.
+    fn give_up(&mut self, duty: Duty, why: &str, effects: &mut Vec<Effect>) {
+        let uid = duty.uid;
         self.failures = 0;
         self.retry_at = None;
-        self.inherited.remove(&uid);
-        self.wanted.retain(|wanted| *wanted != uid);
+        self.inherited.remove(&duty);
+        self.wanted.retain(|wanted| *wanted != duty);
         self.last_failure = Some((uid, why.to_owned()));
         for client in std::mem::take(&mut self.waiting) {
-            if client.uid == uid {
+            if client.duty == duty {
                 effects.push(Effect::Refuse { token: client.token, result: result::MPS_CONNECTION_FAILED, why: format!("No server for user {uid}: {why}") });
             } else {
                 self.waiting.push_back(client);
@@ -537,13 +619,10 @@ impl Registry {
         self.hand_over(effects);
         self.make_room(effects);
         self.send_away(now, effects);
-        let mut next = self.wanted.iter().copied().chain(self.waiting.iter().map(|client| client.uid));
-        // One launch at a time, even with several active servers: the event of this launch triggers
-        // the next.
-        let next = if self.multiuser { next.find(|uid| !self.servers.iter().any(|s| s.uid == *uid)) } else { next.next().filter(|_| self.servers.is_empty()) };
-        if let Some(uid) = next.filter(|_| self.quitting.is_none() && self.retry_at.is_none()) {
-            self.wanted.retain(|wanted| *wanted != uid);
-            effects.push(Effect::Launch { uid });
+        if let Some(duty) = self.next_launch().filter(|_| !self.is_launching && self.quitting.is_none() && self.retry_at.is_none()) {
+            self.is_launching = true;
+            self.wanted.retain(|wanted| *wanted != duty);
+            effects.push(Effect::Launch { duty });
         }
         if let Some(quitting) = self.quitting.as_mut().filter(|q| self.servers.is_empty() && !q.finished) {
             quitting.finished = true;
@@ -551,22 +630,34 @@ impl Registry {
         }
     }
 
+    /// The next server to be launched: one at a time, even with several active servers. The event
+    /// of this launch triggers the next. Without multi-user mode a user comes after the servers of
+    /// all others have gone.
+    fn next_launch(&self) -> Option<Duty> {
+        let mut next = self.wanted.iter().copied().chain(self.waiting.iter().map(|client| client.duty)).peekable();
+        let first = next.peek()?.uid;
+        if !self.multiuser && self.servers.iter().any(|server| server.uid != first) {
+            return None;
+        }
+        next.filter(|duty| self.multiuser || duty.uid == first).find(|duty| !self.servers.iter().any(|server| server.duty() == *duty))
+    }
+
     fn hand_over(&mut self, effects: &mut Vec<Effect>) {
-        for client in std::mem::take(&mut self.waiting) {
-            let Some(server) = self.servers.iter_mut().find(|s| s.uid == client.uid && s.takes_clients()) else {
+        for mut client in std::mem::take(&mut self.waiting) {
+            // The devices may have become known, or those of its group may be others.
+            client.duty = self.duty_of(client.duty.uid, &client.hello, client.group.as_deref());
+            let Some(server) = self.servers.iter_mut().find(|s| s.duty() == client.duty && s.takes_clients()) else {
                 self.waiting.push_back(client);
                 continue;
             };
-            let environment = match &client.hello {
-                Hello::Client { environment, .. } => environment.as_slice(),
-                _ => &[],
-            };
+            let View { counted, reach } = View::of(server.reach, &self.facts, &server.devices);
+            let environment = environment_of(&client.hello);
             // Default priority and isolation apply to every new client, also of a running server.
             server.settings.priority = self.defaults.priority;
             server.settings.isolation = self.defaults.isolation;
             let group = client.group.as_ref().map(|name| (name, self.groups.get(name)));
             let passed_over = group.and_then(|(name, group)| group?.complaint(name, environment));
-            for text in settings::complaints(environment, &server.devices).into_iter().chain(passed_over) {
+            for text in settings::complaints(environment, counted).into_iter().chain(passed_over) {
                 let text = format!("Process {}: {text}", client.pid);
                 effects.push(Effect::Log(text.clone()));
                 self.complaints.retain(|known| *known != text);
@@ -576,14 +667,15 @@ impl Registry {
                 self.complaints.pop_front();
             }
             let mut grant = match group {
-                Some((name, Some(group))) => group.grant(name, &server.settings, environment, &server.devices),
+                Some((name, Some(group))) => group.grant(name, &server.settings, environment, counted),
                 Some((name, None)) => {
                     let why = format!("group {name} was removed while process {} waited", client.pid);
                     effects.push(Effect::Refuse { token: client.token, result: result::NOT_PERMITTED, why });
                     continue;
                 }
-                None => server.settings.for_client(environment, &server.devices),
+                None => server.settings.for_client(environment, counted),
             };
+            reach.narrow(&mut grant);
             if let Some(board) = &mut self.board {
                 let named = environment.iter().find(|(name, _)| name == PARTITION_VARIABLE).map(|(_, value)| value.as_str());
                 match board.assign(named, client.pid) {
@@ -595,8 +687,8 @@ impl Registry {
                     }
                 }
             }
-            if grant.devices.is_empty() && !server.devices.is_empty() {
-                let why = format!("CUDA_VISIBLE_DEVICES of process {} names none of the {} devices that are served", client.pid, server.devices.len());
+            if grant.devices.is_empty() && !counted.is_empty() {
+                let why = format!("CUDA_VISIBLE_DEVICES of process {} names none of the {} devices that are served", client.pid, counted.len());
                 effects.push(Effect::Refuse { token: client.token, result: result::NO_DEVICE, why });
                 continue;
             }
@@ -605,7 +697,7 @@ impl Registry {
                 token: client.token,
                 server: server.pid,
                 pid: client.pid,
-                uid: client.uid,
+                uid: client.duty.uid,
                 hello: client.hello,
                 grant: Box::new(grant),
                 door: client.door,
@@ -619,12 +711,12 @@ impl Registry {
             return;
         }
         let Self { servers, waiting, wanted, .. } = self;
-        let awaited = |own: u32| wanted.iter().copied().chain(waiting.iter().map(|client| client.uid)).any(|uid| uid != own);
+        let awaited = |own: u32| wanted.iter().map(|duty| duty.uid).chain(waiting.iter().map(|client| client.duty.uid)).any(|uid| uid != own);
         for server in servers.iter_mut().filter(|s| s.away == Some(Away::OtherUser) && s.phase != Phase::Leaving && !awaited(s.uid)) {
             // The client that waited has gone.
             server.away = None;
         }
-        let Some(uid) = self.wanted.front().copied().or_else(|| self.waiting.front().map(|client| client.uid)) else { return };
+        let Some(uid) = self.wanted.front().copied().or_else(|| self.waiting.front().map(|client| client.duty)).map(|duty| duty.uid) else { return };
         for server in self.servers.iter_mut().filter(|s| s.uid != uid && matches!(s.away, None | Some(Away::Heir))) {
             server.away = Some(Away::OtherUser);
             server.log_shutdown("enabled", effects);
@@ -649,6 +741,14 @@ impl Registry {
     }
 }
 
+/// What a client's environment says, as far as it concerns us.
+fn environment_of(hello: &Hello) -> &[(String, String)] {
+    match hello {
+        Hello::Client { environment, .. } => environment,
+        _ => &[],
+    }
+}
+
 /// Why a server of an earlier daemon gets no further clients.
 fn other_devices(its: &[String], ours: &[String]) -> String {
     format!("it serves {}, this daemon was started with {}, and programs that come now wait for a server on that", its.join(", "), ours.join(", "))
@@ -666,3 +766,7 @@ fn confine(grant: &mut Grant, parts: Vec<(usize, Vec<u32>)>) {
 #[cfg(test)]
 #[path = "registry_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "registry_cards.rs"]
+mod cards;

@@ -50,11 +50,15 @@ impl Story {
 
     /// Brings up a server of this user with process id `pid`.
     fn bring_up(&mut self, pid: u32, uid: u32) -> Vec<Effect> {
-        let mut effects = self.event(Event::Launched { pid, uid });
-        effects.extend(self.event(Event::Registered { pid, uid, devices: Vec::new() }));
+        let mut effects = self.event(Event::Launched { pid, duty: of(uid) });
+        effects.extend(self.event(Event::Registered { pid, duty: of(uid), devices: Vec::new() }));
         effects.extend(self.event(Event::Ready { pid, devices: Vec::new() }));
         effects
     }
+}
+
+fn of(uid: u32) -> Duty {
+    Duty::of_all(uid)
 }
 
 fn handed(effects: &[Effect]) -> Vec<(Token, u32)> {
@@ -69,11 +73,11 @@ fn refused(effects: &[Effect]) -> Vec<(Token, u32)> {
 fn the_first_client_starts_a_server_and_is_handed_over_when_it_is_ready() {
     let mut story = Story::begin();
     let (first, effects) = story.client(1000);
-    assert_eq!(effects, [Effect::Launch { uid: 1000 }]);
-    assert_eq!(story.event(Event::Launched { pid: 50, uid: 1000 }), []);
+    assert_eq!(effects, [Effect::Launch { duty: of(1000) }]);
+    assert_eq!(story.event(Event::Launched { pid: 50, duty: of(1000) }), []);
     let (second, effects) = story.client(1000);
     assert_eq!(effects, [], "one launch is enough");
-    assert_eq!(story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() }), []);
+    assert_eq!(story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() }), []);
     let effects = story.event(Event::Ready { pid: 50, devices: Vec::new() });
     assert_eq!(handed(&effects), [(first, 50), (second, 50)]);
     let (third, effects) = story.client(1000);
@@ -94,11 +98,11 @@ fn another_user_waits_until_the_clients_have_gone() {
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);
     let (late, effects) = story.client(1000);
     assert_eq!(effects, [], "a leaving server gets nobody");
-    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Launch { uid: 1001 }]);
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Launch { duty: of(1001) }]);
     assert_eq!(handed(&story.bring_up(51, 1001)), [(other, 51)]);
     // Now the first user waits.
     assert_eq!(story.counts(51, 0), [Effect::Shutdown { server: 51, force: false }]);
-    assert_eq!(story.event(Event::Exited { pid: 51, status: Some(0) }), [Effect::Launch { uid: 1000 }]);
+    assert_eq!(story.event(Event::Exited { pid: 51, status: Some(0) }), [Effect::Launch { duty: of(1000) }]);
     assert_eq!(handed(&story.bring_up(52, 1000)), [(late, 52)]);
 }
 
@@ -110,7 +114,7 @@ fn a_server_that_dies_is_started_again_for_its_own_user_first() {
     story.counts(50, 3);
     story.client(1001);
     story.now += 60 * SECOND;
-    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(137) }), [Effect::Launch { uid: 1000 }], "its clients need it");
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(137) }), [Effect::Launch { duty: of(1000) }], "its clients need it");
     assert_eq!(story.bring_up(51, 1000), [Effect::Shutdown { server: 51, force: false }], "nobody came back, so the other user's turn");
 }
 
@@ -123,7 +127,7 @@ fn clients_that_lose_their_server_before_the_hand_over_wait_for_it() {
     let (late, effects) = story.client(1000);
     assert_eq!(effects, []);
     // It connects again.
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     assert_eq!(handed(&story.event(Event::Ready { pid: 50, devices: Vec::new() })), [(late, 50)]);
 }
 
@@ -140,22 +144,22 @@ fn six_failed_starts_and_the_clients_are_told() {
             story.now = story.registry.deadline().expect("a retry is planned");
             effects = story.event(Event::Tick);
         }
-        assert_eq!(effects, [Effect::Launch { uid: 1000 }]);
+        assert_eq!(effects, [Effect::Launch { duty: of(1000) }]);
         launches += 1;
-        story.event(Event::Launched { pid, uid: 1000 });
+        story.event(Event::Launched { pid, duty: of(1000) });
         effects = story.event(Event::Exited { pid, status: Some(1) });
     }
     assert_eq!(launches, 6);
     let (_, effects) = story.client(1000);
-    assert_eq!(effects, [Effect::Launch { uid: 1000 }], "the next client is a new reason to try");
+    assert_eq!(effects, [Effect::Launch { duty: of(1000) }], "the next client is a new reason to try");
 }
 
 #[test]
 fn a_server_that_says_why_it_cannot_serve_is_not_tried_again() {
     let mut story = Story::begin();
     let (client, _) = story.client(1000);
-    story.event(Event::Launched { pid: 50, uid: 1000 });
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    story.event(Event::Launched { pid: 50, duty: of(1000) });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     let effects = story.event(Event::Failed { pid: 50, why: "unknown device sim:h2000".into() });
     assert!(matches!(&effects[..], [Effect::Refuse { token, why, .. }] if *token == client && why.contains("sim:h2000")), "{effects:?}");
     assert_eq!(story.event(Event::Exited { pid: 50, status: Some(1) }), []);
@@ -205,7 +209,7 @@ fn shutdown_waits_and_force_kills_what_hangs() {
 #[test]
 fn running_servers_are_adopted_by_a_new_daemon() {
     let mut story = Story::begin();
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     story.event(Event::Ready { pid: 50, devices: Vec::new() });
     story.counts(50, 2);
     let (client, effects) = story.client(1000);
@@ -217,9 +221,9 @@ fn running_servers_are_adopted_by_a_new_daemon() {
 fn a_running_server_that_comes_late_is_used_in_place_of_a_new_one() {
     let mut story = Story::begin();
     let (client, effects) = story.client(1000);
-    assert_eq!(effects, [Effect::Launch { uid: 1000 }]);
-    story.event(Event::Launched { pid: 60, uid: 1000 });
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    assert_eq!(effects, [Effect::Launch { duty: of(1000) }]);
+    story.event(Event::Launched { pid: 60, duty: of(1000) });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     assert_eq!(story.event(Event::Exited { pid: 60, status: Some(1) }), [], "no third one");
     assert_eq!(handed(&story.event(Event::Ready { pid: 50, devices: Vec::new() })), [(client, 50)]);
     assert_eq!(story.counts(50, 0), []);
@@ -230,11 +234,11 @@ fn a_running_server_that_comes_late_is_used_in_place_of_a_new_one() {
 #[test]
 fn start_server_starts_one_and_only_one() {
     let mut story = Story::begin();
-    assert_eq!(story.event(Event::Wanted { uid: 5 }), [Effect::Launch { uid: 5 }]);
+    assert_eq!(story.event(Event::Wanted { uid: 5 }), [Effect::Launch { duty: of(5) }]);
     story.bring_up(50, 5);
     assert!(!story.registry.is_starting(5));
     assert_eq!(story.event(Event::Wanted { uid: 5 }), []);
-    let effects = story.event(Event::LaunchFailed { uid: 9, why: "no".into(), again: false });
+    let effects = story.event(Event::LaunchFailed { duty: of(9), why: "no".into(), again: false });
     assert_eq!(effects, []);
     assert_eq!(story.registry.failure(9), Some("no"));
 }
@@ -252,7 +256,7 @@ fn a_client_that_dies_in_the_queue_is_forgotten() {
     assert_eq!(story.counts(50, 0), [], "nobody waits for the server to go");
     let (late, effects) = story.client(1002);
     assert_eq!(effects, [Effect::Shutdown { server: 50, force: false }]);
-    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Launch { uid: 1002 }], "not for the dead one");
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Launch { duty: of(1002) }], "not for the dead one");
     assert_eq!(handed(&story.bring_up(51, 1002)), [(late, 51)]);
 }
 
@@ -260,10 +264,10 @@ fn a_client_that_dies_in_the_queue_is_forgotten() {
 fn a_client_that_dies_while_its_server_starts_is_not_handed_over() {
     let mut story = Story::begin();
     let (dead, _) = story.client(1000);
-    story.event(Event::Launched { pid: 50, uid: 1000 });
+    story.event(Event::Launched { pid: 50, duty: of(1000) });
     story.event(Event::ClientGone { token: dead });
     let (other, _) = story.client(1001);
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     let effects = story.event(Event::Ready { pid: 50, devices: Vec::new() });
     assert_eq!(effects, [Effect::Shutdown { server: 50, force: false }], "the other one's turn");
     story.event(Event::Exited { pid: 50, status: Some(0) });
@@ -303,7 +307,7 @@ fn a_server_that_connects_again_is_counted_anew() {
     story.bring_up(50, 1000);
     // Clients that were on their way on the broken connection are lost with it.
     story.event(Event::Disconnected { pid: 50 });
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     story.client(1001);
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);
 }
@@ -325,7 +329,7 @@ fn a_server_with_the_devices_of_an_earlier_daemon_serves_its_clients_and_nobody_
     let mut story = Story::begin();
     story.registry.devices = vec!["sim:h200".into()];
     let old = || vec!["sim:l4".to_owned()];
-    let effects = story.registry.handle(story.now, Event::Registered { pid: 50, uid: 1000, devices: old() });
+    let effects = story.registry.handle(story.now, Event::Registered { pid: 50, duty: of(1000), devices: old() });
     assert!(effects.iter().any(|e| matches!(e, Effect::Log(text) if text.contains("it serves sim:l4, this daemon was started with sim:h200"))), "{effects:?}");
     assert_eq!(story.counts(50, 1), [], "it has not been asked to go before it told of its clients");
     story.event(Event::Ready { pid: 50, devices: Vec::new() });
@@ -334,20 +338,20 @@ fn a_server_with_the_devices_of_an_earlier_daemon_serves_its_clients_and_nobody_
     let (new, effects) = story.client(1000);
     assert_eq!(effects, [], "it waits for the new device");
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);
-    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1000 }]);
+    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { duty: of(1000) }]);
     assert_eq!(handed(&story.bring_up(51, 1000)), [(new, 51)]);
-    assert_eq!((story.registry.leaving(51), story.registry.devices_for(1000)), (String::new(), &["sim:h200".to_owned()][..]));
+    assert_eq!((story.registry.leaving(51), story.registry.devices_for(of(1000))), (String::new(), vec!["sim:h200".to_owned()]));
     // Without clients it goes at once.
     let mut story = Story::begin();
     story.registry.devices = vec!["sim:h200".into()];
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: old() });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: old() });
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);
     // The same devices, or parts of them, do not count as others.
     for devices in [vec!["sim:h200".to_owned()], vec!["a".to_owned(), "b".to_owned()]] {
         let mut story = Story::begin();
         story.registry.devices = vec!["sim:h200".into()];
         story.registry.localities = vec!["a".into(), "b".into()];
-        story.event(Event::Registered { pid: 50, uid: 1000, devices });
+        story.event(Event::Registered { pid: 50, duty: of(1000), devices });
         assert_eq!(story.counts(50, 0), []);
         assert_eq!(story.registry.leaving(50), "");
     }
@@ -358,72 +362,72 @@ fn a_server_with_other_devices_that_dies_has_a_successor_on_these() {
     let mut story = Story::begin();
     story.registry.devices = vec!["sim:h200".into()];
     let old = || vec!["sim:l4".to_owned()];
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: old() });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: old() });
     story.counts(50, 1);
     story.event(Event::Ready { pid: 50, devices: Vec::new() });
     story.now += 60 * SECOND;
-    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1000 }]);
-    assert_eq!(story.registry.devices_for(1000), old());
-    story.event(Event::Launched { pid: 51, uid: 1000 });
+    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { duty: of(1000) }]);
+    assert_eq!(story.registry.devices_for(of(1000)), old());
+    story.event(Event::Launched { pid: 51, duty: of(1000) });
     let (new, effects) = story.client(1000);
     assert_eq!(effects, []);
-    story.event(Event::Registered { pid: 51, uid: 1000, devices: old() });
+    story.event(Event::Registered { pid: 51, duty: of(1000), devices: old() });
     assert_eq!(story.counts(51, 1), []);
     assert_eq!(story.event(Event::Ready { pid: 51, devices: Vec::new() }), [], "nobody new for the old device");
     assert_eq!(story.counts(51, 0), [Effect::Shutdown { server: 51, force: false }]);
-    assert_eq!(story.event(Event::Exited { pid: 51, status: Some(0) }), [Effect::Launch { uid: 1000 }]);
-    assert_eq!(story.registry.devices_for(1000), ["sim:h200"]);
+    assert_eq!(story.event(Event::Exited { pid: 51, status: Some(0) }), [Effect::Launch { duty: of(1000) }]);
+    assert_eq!(story.registry.devices_for(of(1000)), ["sim:h200"]);
     assert_eq!(handed(&story.bring_up(52, 1000)), [(new, 52)]);
 }
 
 #[test]
 fn a_server_of_an_earlier_daemon_is_waited_for() {
     let mut story = Story::begin();
-    story.event(Event::Left { pid: Some(50), uid: 1000 });
+    story.event(Event::Left { pid: Some(50), duty: of(1000) });
     assert!(story.registry.is_starting(1000) && !story.registry.server(50).unwrap().is_connected());
     let (own, effects) = story.client(1000);
     assert_eq!(effects, [], "no second server for its user");
     let (other, effects) = story.client(1001);
     assert_eq!(effects, [], "and none for another user beside it");
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     assert_eq!(story.counts(50, 1), [], "it has a client that the earlier daemon gave it");
     assert_eq!(handed(&story.event(Event::Ready { pid: 50, devices: Vec::new() })), [(own, 50)]);
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }], "the other user's turn");
-    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1001 }]);
+    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { duty: of(1001) }]);
     assert_eq!(handed(&story.bring_up(51, 1001)), [(other, 51)]);
     // A server that never comes back.
     let mut story = Story::begin();
-    story.event(Event::Left { pid: Some(50), uid: 1000 });
+    story.event(Event::Left { pid: Some(50), duty: of(1000) });
     story.client(1000);
     assert_eq!(story.registry.deadline(), Some(story.now + 5 * SECOND));
     story.now += 5 * SECOND;
-    assert_eq!(story.event(Event::Tick), [Effect::Launch { uid: 1000 }]);
+    assert_eq!(story.event(Event::Tick), [Effect::Launch { duty: of(1000) }]);
     // A server that ends before it connects: its clients may still live.
     let mut story = Story::begin();
-    story.event(Event::Left { pid: Some(50), uid: 1000 });
-    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1000 }]);
+    story.event(Event::Left { pid: Some(50), duty: of(1000) });
+    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { duty: of(1000) }]);
 }
 
 #[test]
 fn what_an_earlier_daemon_has_lost_gets_a_server_as_long_as_somebody_needs_it() {
     let mut story = Story::begin();
-    assert_eq!(story.event(Event::Left { pid: None, uid: 1000 }), [Effect::Launch { uid: 1000 }]);
-    story.event(Event::Launched { pid: 50, uid: 1000 });
-    assert_eq!(story.event(Event::Left { pid: None, uid: 1001 }), [], "one after the other");
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    assert_eq!(story.event(Event::Left { pid: None, duty: of(1000) }), [Effect::Launch { duty: of(1000) }]);
+    story.event(Event::Launched { pid: 50, duty: of(1000) });
+    assert_eq!(story.event(Event::Left { pid: None, duty: of(1001) }), [], "one after the other");
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     assert_eq!(story.counts(50, 2), []);
     story.event(Event::Ready { pid: 50, devices: Vec::new() });
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);
-    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Launch { uid: 1001 }]);
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Launch { duty: of(1001) }]);
     // The next client makes it a server like others.
     let (client, _) = story.client(1001);
     assert_eq!(handed(&story.bring_up(51, 1001)), [(client, 51)]);
     assert_eq!(story.counts(51, 0), [], "an idle server stays");
     let mut story = Story::begin();
-    story.event(Event::Left { pid: None, uid: 1000 });
-    story.event(Event::Launched { pid: 50, uid: 1000 });
+    story.event(Event::Left { pid: None, duty: of(1000) });
+    story.event(Event::Launched { pid: 50, duty: of(1000) });
     story.client(1000);
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     assert_eq!(handed(&story.event(Event::Ready { pid: 50, devices: Vec::new() })).len(), 1);
     assert_eq!(story.counts(50, 0), []);
 }
@@ -435,12 +439,12 @@ fn a_server_that_starts_when_the_daemon_ends_is_told_to_go_when_it_comes() {
         for earlier in [false, true] {
             let begin = || {
                 let mut story = Story::begin();
-                story.event(if earlier { Event::Left { pid: Some(50), uid: 0 } } else { Event::Launched { pid: 50, uid: 0 } });
+                story.event(if earlier { Event::Left { pid: Some(50), duty: of(0) } } else { Event::Launched { pid: 50, duty: of(0) } });
                 assert_eq!(story.event(Event::Quit { timeout }), []);
                 story
             };
             let mut story = begin();
-            let mut effects = story.event(Event::Registered { pid: 50, uid: 0, devices: Vec::new() });
+            let mut effects = story.event(Event::Registered { pid: 50, duty: of(0), devices: Vec::new() });
             effects.extend(story.counts(50, 0));
             assert_eq!(effects, [Effect::Shutdown { server: 50, force }], "{timeout:?} {earlier}");
             assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Finished { clean: true }]);
@@ -480,7 +484,7 @@ fn no_client_is_forgotten() {
                     open.insert(token);
                     effects
                 }
-                (_, 2, Some((pid, uid))) => story.event(Event::Registered { pid, uid, devices: Vec::new() }),
+                (_, 2, Some((pid, uid))) => story.event(Event::Registered { pid, duty: of(uid), devices: Vec::new() }),
                 (_, 3, Some((pid, _))) => story.event(Event::Ready { pid, devices: Vec::new() }),
                 (_, 4, Some((pid, _))) => story.counts(pid, u32::try_from(random(2)).unwrap()),
                 (_, 6, _) => {
@@ -500,10 +504,10 @@ fn no_client_is_forgotten() {
             pending.extend(effects);
             while !pending.is_empty() {
                 match pending.remove(0) {
-                    Effect::Launch { uid } => {
-                        assert!(alive.is_empty() && !quit);
-                        alive.push((next_pid, uid));
-                        pending.extend(story.event(Event::Launched { pid: next_pid, uid }));
+                    Effect::Launch { duty } => {
+                        assert!(alive.is_empty() && !quit && duty.reach == Reach::All);
+                        alive.push((next_pid, duty.uid));
+                        pending.extend(story.event(Event::Launched { pid: next_pid, duty }));
                         next_pid += 1;
                     }
                     Effect::Hand { token, server, uid, .. } => {
@@ -528,14 +532,14 @@ fn in_multi_user_mode_nobody_waits_for_another_user() {
     let mut story = Story::begin();
     story.registry.multiuser = true;
     let (first, effects) = story.client(1000);
-    assert_eq!(effects, [Effect::Launch { uid: 1000 }]);
-    assert_eq!(story.event(Event::Launched { pid: 50, uid: 1000 }), []);
+    assert_eq!(effects, [Effect::Launch { duty: of(1000) }]);
+    assert_eq!(story.event(Event::Launched { pid: 50, duty: of(1000) }), []);
     let (second, effects) = story.client(1001);
-    assert_eq!(effects, [Effect::Launch { uid: 1001 }]);
-    assert_eq!(story.event(Event::Launched { pid: 51, uid: 1001 }), []);
-    let mut effects = story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    assert_eq!(effects, [Effect::Launch { duty: of(1001) }]);
+    assert_eq!(story.event(Event::Launched { pid: 51, duty: of(1001) }), []);
+    let mut effects = story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     effects.extend(story.event(Event::Ready { pid: 50, devices: Vec::new() }));
-    effects.extend(story.event(Event::Registered { pid: 51, uid: 1001, devices: Vec::new() }));
+    effects.extend(story.event(Event::Registered { pid: 51, duty: of(1001), devices: Vec::new() }));
     effects.extend(story.event(Event::Ready { pid: 51, devices: Vec::new() }));
     assert_eq!(handed(&effects), [(first, 50), (second, 51)]);
     assert_eq!(story.registry.servers().len(), 2);
@@ -551,8 +555,8 @@ fn static_partitions_are_given_to_clients_and_percentages_are_not() {
     let name = board.add("GPU-18", 2).unwrap();
     story.registry.board = Some(board);
     story.event(Event::Wanted { uid: 1000 });
-    story.event(Event::Launched { pid: 50, uid: 1000 });
-    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    story.event(Event::Launched { pid: 50, duty: of(1000) });
+    story.event(Event::Registered { pid: 50, duty: of(1000), devices: Vec::new() });
     story.event(Event::Ready { pid: 50, devices: vec![device] });
     let (token, effects) = story.client(1000);
     assert_eq!(refused(&effects), [(token, result::INVALID_RESOURCE_CONFIGURATION)]);

@@ -51,6 +51,9 @@ pub fn run(options: Options, inherited: Vec<Inherited>, ready: impl FnOnce(Alive
     if options.multiuser && !rustix::process::geteuid().is_root() {
         return Err(DaemonError::NotRoot);
     }
+    if options.static_partitions && !options.cards.is_empty() {
+        return Err(DaemonError::PartitionsPerCard);
+    }
     let limit = cumux_link::limit::raise();
     if limit < LEAST {
         return Err(DaemonError::TooFewDescriptors { limit, least: LEAST });
@@ -98,7 +101,7 @@ impl Daemon {
         }
         self.note(&format!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}", self.options.pipe.display()));
         self.note("CUDA MPS Control binary version: 13000");
-        if self.options.ready_devices || self.options.static_partitions {
+        if self.options.ready_devices || self.options.static_partitions || !self.options.cards.is_empty() {
             // A failure is in the log, and in the answer to `device_query`. The daemon can still
             // serve once the cause has gone.
             let _ = self.known_devices();
@@ -154,12 +157,12 @@ impl Daemon {
     /// successor, because its processes and clients would otherwise wait in vain.
     fn await_earlier_servers(self: &Arc<Self>) -> io::Result<()> {
         let left = self.core().ledger.left();
-        for (pid, uid) in left {
-            self.feed(Event::Left { pid, uid });
+        for (pid, duty) in left {
+            self.feed(Event::Left { pid, duty });
             let Some(pid) = pid else { continue };
             let process = Process::open(pid).ok();
             // Checked again: the pidfd now refers to the process that the ledger means.
-            let process = process.filter(|_| !matches!(self.core().ledger.standing(pid, uid), Standing::Stranger));
+            let process = process.filter(|_| !matches!(self.core().ledger.standing(pid, duty.uid), Standing::Stranger));
             self.forget_at_its_end(pid, process)?;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! One server as the registry sees it: its phase, why it should end, how many clients it has.
 
+use crate::duty::{Duty, Reach};
 use crate::event::Effect;
 use crate::settings::Settings;
 use cumux_wire::message::DeviceFacts;
@@ -43,6 +44,8 @@ pub struct Server {
     pub pid: u32,
     /// The user whom it serves.
     pub uid: u32,
+    /// Which of the daemon's cards it serves.
+    pub(crate) reach: Reach,
     /// The limits and priority for its clients.
     pub settings: Settings,
     /// Its devices; empty until it is ready.
@@ -62,6 +65,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// Whose programs it serves, and on which cards.
+    pub(crate) fn duty(&self) -> Duty {
+        Duty { uid: self.uid, reach: self.reach }
+    }
+
     /// Whether clients are handed to it, and so whether it is in `get_server_list`.
     #[must_use]
     pub fn is_ready(&self) -> bool {

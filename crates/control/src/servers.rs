@@ -8,6 +8,7 @@
 use crate::clean;
 use crate::daemon::{Daemon, Question};
 use crate::doors::ConnectionPermit;
+use crate::duty::{Duty, Reach};
 use crate::heartbeat::Servers;
 use crate::launch;
 use crate::ledger::Standing;
@@ -122,14 +123,19 @@ impl Daemon {
 
     /// Tells a server the limits of its user's groups: they may have been changed while it was
     /// away.
-    fn tell_groups(&self, server: u32, uid: u32, devices: &[DeviceFacts]) {
+    fn tell_groups(&self, server: u32, Duty { uid, reach }: Duty, devices: &[DeviceFacts]) {
         let limits: Vec<GroupGrant> = self.registry(|registry| {
             let own = registry.groups.iter().filter(|(_, group)| group.user() == Some(uid));
-            own.map(|(name, group)| group.limits(name, devices)).collect()
+            own.map(|(name, group)| registry.group_limits(name, group, reach, devices)).collect()
         });
         for group in limits {
             self.tell(server, |request| ToServer::SetGroup { request, group });
         }
+    }
+
+    /// Which cards a server serves.
+    pub(crate) fn reach_of(&self, server: u32) -> Reach {
+        self.registry(|registry| registry.server(server).map_or(Reach::All, |server| server.reach))
     }
 
     /// Messages received from a server so far.
@@ -211,7 +217,8 @@ impl Daemon {
             // Its thread ends, and its permit is free again.
             let _ = shutdown(old.as_fd(), Shutdown::Both);
         }
-        self.feed_locked(&mut core, Event::Registered { pid, uid, devices });
+        let duty = Duty { uid, reach: core.ledger.reach_of(pid) };
+        self.feed_locked(&mut core, Event::Registered { pid, duty, devices });
         let words = words.filter(|_| core.read.insert(pid));
         drop(core);
         self.changed.notify_all();
@@ -262,11 +269,15 @@ impl Daemon {
             FromServer::Pong { .. } => {}
             FromServer::Ready { devices } => {
                 let devices = clean::devices(devices);
-                // Facts for all users are not learned from a process that another user controls.
-                if uid == rustix::process::geteuid().as_raw() {
-                    self.core().learn_devices(&devices);
+                let mut core = self.core();
+                let reach = core.ledger.reach_of(pid);
+                // Facts for all users are not learned from a process that another user controls,
+                // and not from one that does not serve all devices.
+                if uid == rustix::process::geteuid().as_raw() && reach == Reach::All && devices.len() == core.registry.devices.len() {
+                    core.learn_devices(&devices);
                 }
-                self.tell_groups(pid, uid, &devices);
+                drop(core);
+                self.tell_groups(pid, Duty { uid, reach }, &devices);
                 self.feed(Event::Ready { pid, devices });
             }
             FromServer::Failed { why } => self.feed(Event::Failed { pid, why: escape_foreign(&why, clean::SENTENCE) }),
@@ -365,6 +376,7 @@ pub(crate) mod tests {
             echo: false,
             multiuser: false,
             static_partitions: false,
+            cards: Vec::new(),
             localities: Vec::new(),
         };
         change(&mut options);
@@ -405,7 +417,7 @@ pub(crate) mod tests {
     fn a_server_has_one_connection_and_it_takes_a_permit() {
         let (_folder, daemon) = daemon();
         let (own, pid) = (rustix::process::geteuid().as_raw(), std::process::id());
-        assert_eq!(daemon.core().ledger.add(pid, own), None);
+        assert_eq!(daemon.core().ledger.add(pid, Duty::of_all(own)), None);
         let connect = || {
             let (ours, theirs) = Connection::pair().unwrap();
             let applicant = Applicant { connection: ours, permit: daemon.clients.enter(own).unwrap(), words: None };

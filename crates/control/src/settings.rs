@@ -175,13 +175,13 @@ impl Settings {
         }
     }
 
-    /// The lines that a server with these settings writes into its log at its start. `devices` may
-    /// be empty where they are not known yet.
+    /// The lines that a server with these settings writes into its log at its start. Devices come
+    /// with their places in the daemon's list, and may be missing where they are not known yet.
     #[must_use]
-    pub fn lines(&self, devices: &[DeviceFacts]) -> Vec<String> {
+    pub fn lines(&self, devices: &[(usize, DeviceFacts)]) -> Vec<String> {
         let mut lines = vec![format!("Active Threads Percentage set to {}", self.percentage.text())];
-        for (ordinal, facts) in devices.iter().enumerate() {
-            if let Some(limit) = self.memory.of(ordinal, facts) {
+        for (ordinal, facts) in devices {
+            if let Some(limit) = self.memory.of(*ordinal, facts) {
                 lines.push(format!("Device pinned memory limit for device {ordinal} set to {:#x} bytes", limit.bytes()));
             }
         }

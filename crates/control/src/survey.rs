@@ -150,6 +150,7 @@ mod tests {
             echo: false,
             multiuser: false,
             static_partitions,
+            cards: Vec::new(),
             localities: Vec::new(),
         };
         let daemon = Daemon::new(options).unwrap();

@@ -2,6 +2,7 @@
 //! work. Nothing is ended before that program is known to be one that can go on.
 
 use crate::daemon::Daemon;
+use crate::duty::Duty;
 use cumux_link::folder::Rule;
 use cumux_link::waits::Waits;
 use cumux_link::{Folder, Process};
@@ -47,10 +48,11 @@ fn upgrade(daemon: &Arc<Daemon>, program: &Path) -> Result<serde_json::Value, St
 }
 
 fn upgrade_servers(daemon: &Arc<Daemon>, program: &Path) -> Result<serde_json::Value, String> {
-    let servers: Vec<(u32, u32)> = daemon.registry(|registry| registry.servers().iter().filter(|s| s.is_ready()).map(|s| (s.pid, s.uid)).collect());
+    let servers: Vec<(u32, Duty)> = daemon.registry(|registry| registry.servers().iter().filter(|s| s.is_ready()).map(|s| (s.pid, s.duty())).collect());
     let waits = Waits::from_environment();
     let mut done: Vec<serde_json::Value> = Vec::new();
-    for (server, uid) in servers {
+    for (server, duty) in servers {
+        let Duty { uid, .. } = duty;
         let question = |request| ToServer::Upgrade { request, program: program.to_string_lossy().into_owned() };
         let staying = match daemon.ask_within(server, waits.answer_to_upgrade(), question) {
             Some(FromServer::Upgraded { staying, error, .. }) if error.is_empty() => staying,
@@ -60,7 +62,7 @@ fn upgrade_servers(daemon: &Arc<Daemon>, program: &Path) -> Result<serde_json::V
                 return Err(format!("of user {uid}, {silence}; server.log has what it did last. Clients go on meanwhile{}", others(&done)));
             }
         };
-        let now = next_server(daemon, server, uid, waits.next_server()).map_err(|error| error + &others(&done))?;
+        let now = next_server(daemon, server, duty, waits.next_server()).map_err(|error| error + &others(&done))?;
         let staying: Vec<serde_json::Value> = staying.into_iter().map(|(pid, why)| serde_json::json!({ "client": pid, "why": why })).collect();
         done.push(serde_json::json!({ "uid": uid, "before": server, "now": now, "staying": staying }));
     }
@@ -74,15 +76,17 @@ fn others(done: &[serde_json::Value]) -> String {
 }
 
 /// The server that goes on with the clients of one that has handed over.
-fn next_server(daemon: &Daemon, before: u32, uid: u32, wait: Duration) -> Result<u32, String> {
+fn next_server(daemon: &Daemon, before: u32, duty: Duty, wait: Duration) -> Result<u32, String> {
     let until = Instant::now() + wait;
     loop {
-        let ready = daemon.registry(|registry| registry.servers().iter().find(|s| s.uid == uid && s.pid != before && s.is_ready()).map(|s| s.pid));
+        let ready = daemon.registry(|registry| registry.servers().iter().find(|s| s.duty() == duty && s.pid != before && s.is_ready()).map(|s| s.pid));
         match ready {
             Some(pid) => return Ok(pid),
             None if Instant::now() >= until => {
                 return Err(format!(
-                    "the next server of user {uid} does not come up within {} s; server.log says why. Clients go on meanwhile",
+                    "the next server{} of user {} does not come up within {} s; server.log says why. Clients go on meanwhile",
+                    duty.of_card(),
+                    duty.uid,
                     wait.as_secs()
                 ));
             }

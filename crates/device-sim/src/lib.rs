@@ -50,7 +50,22 @@ pub fn facts(id: &str) -> Result<cumux_device::DeviceFacts, cumux_device::Device
     models::facts(id, 0)
 }
 
-/// The facts of card `id` as number `ordinal` of its kind in a process, from 0.
+/// The numbers of these cards among those of their kinds, from 0, in a process that opens them: the
+/// one that the name states (`sim:h200@1`), or the lowest that no other card of the list has.
+#[must_use]
+pub fn numbers(ids: &[&str]) -> Vec<u32> {
+    models::numbers(ids)
+}
+
+/// The names of these cards by which each is found without the others: with its number where
+/// several are of one kind.
+#[must_use]
+pub fn single_names(ids: &[&str]) -> Vec<String> {
+    models::single_names(ids)
+}
+
+/// The facts of card `id` as number `ordinal` of its kind in a process, from 0. A number in its
+/// name comes before that.
 ///
 /// # Errors
 /// As [`facts`].

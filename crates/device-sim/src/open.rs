@@ -31,11 +31,13 @@ impl Open for Simulator {
         open(id, sink)
     }
 
-    /// Their numbers are those of their order, whichever is opened first.
+    /// Their numbers are those of their order, whichever is opened first. Numbers that are stated
+    /// are given out before the others.
     fn open_all(&self, wanted: Vec<(&str, Arc<dyn Sink>)>) -> Vec<Result<Arc<dyn Device>, DeviceError>> {
         let settings = Settings::from_environment();
-        let numbered: Vec<_> = wanted.into_iter().map(|(id, sink)| (id, sink, Ordinal::lowest_free(models::kind(id)))).collect();
-        open_side_by_side(numbered, |(id, sink, ordinal)| open_as(id, sink, settings.clone()?, ordinal).map(|card| card as Arc<dyn Device>))
+        let stated: Vec<_> = wanted.iter().map(|(id, _)| models::number(id).map(|_| ordinal_of(id))).collect();
+        let numbered: Vec<_> = wanted.into_iter().zip(stated).map(|((id, sink), stated)| (id, sink, stated.unwrap_or_else(|| ordinal_of(id)))).collect();
+        open_side_by_side(numbered, |(id, sink, ordinal)| open_as(id, sink, settings.clone()?, ordinal?).map(|card| card as Arc<dyn Device>))
     }
 }
 
@@ -93,7 +95,7 @@ impl Settings {
 /// Opens the card `id` (`sim:h200` and so on), with settings from the environment.
 ///
 /// The same name may be opened several times: each is a card of its own, with the lowest ordinal
-/// that is free in this process.
+/// that is free in this process. A name with a number (`sim:h200@1`) is that card.
 ///
 /// # Errors
 /// [`DeviceError::Invalid`] for an unknown name (the text lists the cards) or a variable that is
@@ -109,7 +111,18 @@ pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceErro
 /// # Errors
 /// As [`open`].
 pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<SoftwareGpu>, DeviceError> {
-    open_as(id, sink, settings, Ordinal::lowest_free(models::kind(id)))
+    open_as(id, sink, settings, ordinal_of(id)?)
+}
+
+/// The number that the name states, or the lowest free one.
+fn ordinal_of(id: &str) -> Result<Ordinal, DeviceError> {
+    let kind = models::kind(id);
+    match models::number(id) {
+        None => Ok(Ordinal::lowest_free(kind)),
+        Some(number) => {
+            Ordinal::certain(kind, number).ok_or_else(|| DeviceError::Invalid(format!("{id} is open already in this process: name each card once")))
+        }
+    }
 }
 
 /// Opens a card with this number among those of its kind.

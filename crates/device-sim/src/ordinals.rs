@@ -24,6 +24,13 @@ impl Ordinal {
         Ordinal { kind: kind.to_owned(), number }
     }
 
+    /// Takes this number; `None` if an open card of this kind has it.
+    pub(crate) fn certain(kind: &str, number: u32) -> Option<Self> {
+        let mut in_use = IN_USE.lock();
+        let is_free = in_use.get_or_insert_default().entry(kind.to_owned()).or_default().insert(number);
+        is_free.then(|| Ordinal { kind: kind.to_owned(), number })
+    }
+
     /// From 0.
     pub(crate) fn number(&self) -> u32 {
         self.number

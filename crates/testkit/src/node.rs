@@ -47,6 +47,7 @@ pub fn card() -> (String, std::ops::RangeInclusive<u64>) {
 pub struct Node {
     folder: TempDir,
     device: String,
+    options: Vec<String>,
     environment: Vec<(String, String)>,
     _watchdog: Watchdog,
 }
@@ -55,6 +56,7 @@ pub struct Node {
 #[derive(Debug)]
 pub struct NodeBuilder {
     device: String,
+    options: Vec<String>,
     environment: Vec<(String, String)>,
     /// Variables that name folders in the node's own.
     folders: Vec<(String, String)>,
@@ -68,6 +70,13 @@ impl NodeBuilder {
     #[must_use]
     pub fn device(mut self, name: &str) -> Self {
         name.clone_into(&mut self.device);
+        self
+    }
+
+    /// An option of the daemon.
+    #[must_use]
+    pub fn option(mut self, option: &str) -> Self {
+        self.options.push(option.to_owned());
         self
     }
 
@@ -128,7 +137,7 @@ impl NodeBuilder {
         }
         (self.prepare)(folder.path());
         let watchdog = Watchdog::new(self.patience, folder.path());
-        let node = Node { folder, device: self.device, environment, _watchdog: watchdog };
+        let node = Node { folder, device: self.device, options: self.options, environment, _watchdog: watchdog };
         node.start_daemon();
         node
     }
@@ -146,7 +155,7 @@ impl Node {
     #[must_use]
     pub fn with() -> NodeBuilder {
         let device = std::env::var("CUMUX_TEST_DEVICE").unwrap_or_else(|_| SOFTWARE.into());
-        NodeBuilder { device, environment: Vec::new(), folders: Vec::new(), patience: WAIT_LIMIT, prepare: |_| (), keep: false }
+        NodeBuilder { device, options: Vec::new(), environment: Vec::new(), folders: Vec::new(), patience: WAIT_LIMIT, prepare: |_| (), keep: false }
     }
 
     /// The daemon's `--device`.
@@ -217,6 +226,7 @@ impl Node {
     #[must_use]
     pub fn daemon_command(&self) -> Command {
         let mut command = self.cumux(&["control", "-d", "--device", &self.device]);
+        command.args(&self.options);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }

@@ -5,12 +5,15 @@
 //! ([`Limits`]) come from the same attributes.
 
 mod attributes;
+mod names;
 
-use cumux_abi::{CUcomputemode, CUdevice_attribute as A};
+use cumux_abi::CUdevice_attribute as A;
 use cumux_device::{Capabilities, DeviceError, DeviceFacts};
 use cumux_wire::limits::LaunchLimits;
 
 use attributes::{A100, A100_40, Attribute, B300, DEPARTURES, GB10, H200, L4, RTX_PRO_6000, T4};
+pub(crate) use names::{ComputeMode, breaks, kind, number, numbers, rounds_bounds, single_names};
+use names::{split_bounds, split_card, split_mode};
 
 /// A card. Sizes are in bytes.
 struct Model {
@@ -104,89 +107,18 @@ impl Capacity {
     }
 }
 
-/// What can follow a card's name for its compute mode: the words of `nvidia-smi -c`, in lower case.
-const COMPUTE_MODES: [(&str, ComputeMode); 3] =
-    [("default", ComputeMode::Default), ("prohibited", ComputeMode::Prohibited), ("exclusive_process", ComputeMode::ExclusiveProcess)];
-
-/// Which processes may make contexts on a card (`CUcomputemode`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ComputeMode {
-    /// All.
-    Default,
-    /// None.
-    Prohibited,
-    /// One process at a time: here one executor, without a standby.
-    ExclusiveProcess,
-}
-
-impl ComputeMode {
-    /// The compute mode in a card's facts.
-    pub(crate) fn of(facts: &DeviceFacts) -> Self {
-        let answer = facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
-        [ComputeMode::Prohibited, ComputeMode::ExclusiveProcess].into_iter().find(|mode| mode.number() == answer).unwrap_or(ComputeMode::Default)
-    }
-
-    /// The value of `CUcomputemode`.
-    fn number(self) -> i32 {
-        let mode = match self {
-            ComputeMode::Default => CUcomputemode::CU_COMPUTEMODE_DEFAULT,
-            ComputeMode::Prohibited => CUcomputemode::CU_COMPUTEMODE_PROHIBITED,
-            ComputeMode::ExclusiveProcess => CUcomputemode::CU_COMPUTEMODE_EXCLUSIVE_PROCESS,
-        };
-        mode.0.cast_signed()
-    }
-}
-
-/// Splits a name such as `sim:h200:prohibited` into the card's name and its compute mode. A word
-/// that is not a mode stays in the name, which is then unknown.
-fn split_mode(id: &str) -> (&str, Option<ComputeMode>) {
-    let found = id.rsplit_once(':').and_then(|(name, word)| Some((name, COMPUTE_MODES.iter().find(|(known, _)| *known == word)?.1)));
-    found.map_or((id, None), |(name, mode)| (name, Some(mode)))
-}
-
-/// What follows a card's name, and its compute mode, for a card that breaks as a whole at a fault.
-const CARD: &str = ":card";
-
-/// Splits the name of a card that breaks as a whole at a fault (`sim:h200:card`) from this word.
-fn split_card(id: &str) -> (&str, bool) {
-    id.strip_suffix(CARD).map_or((id, false), |name| (name, true))
-}
-
-/// What follows a card's name, and its compute mode, for a card whose bounds are rounded.
-const GRANULE: &str = ":granule";
-
-/// Splits the name of a card whose bounds are rounded (`sim:h200:granule`) from this word.
-fn split_bounds(id: &str) -> (&str, bool) {
-    id.strip_suffix(GRANULE).map_or((id, false), |name| (name, true))
-}
-
-/// Whether kernels on the card of this name may read and write up to the end of a granule, as on
-/// real cards.
-pub(crate) fn rounds_bounds(id: &str) -> bool {
-    split_bounds(split_card(id).0).1
-}
-
-/// Whether the card of this name breaks as a whole at a fault, as real cards do.
-pub(crate) fn breaks(id: &str) -> bool {
-    split_card(id).1
-}
-
-/// The name of a card without its compute mode, `:granule` and `:card`. Cards of one kind are
-/// counted together.
-pub(crate) fn kind(id: &str) -> &str {
-    split_mode(split_bounds(split_card(id).0).0).0
-}
-
 /// The names of all cards.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     MODELS.iter().map(|card| card.id)
 }
 
-/// The facts of card `id`, as number `ordinal` of its kind in this process.
+/// The facts of card `id`, as number `ordinal` of its kind in this process. A number in its name
+/// comes before that.
 ///
 /// # Errors
 /// [`DeviceError::Invalid`], with a sentence that lists the cards.
 pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> {
+    let ordinal = number(id).unwrap_or(ordinal);
     let (card_name, breaks) = split_card(id);
     let (named, _) = split_bounds(card_name);
     let (named, mode) = split_mode(named);
@@ -196,7 +128,8 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
         let known = names().collect::<Vec<_>>().join(", ");
         return Err(DeviceError::Invalid(format!(
             "there is no software GPU named {id:?}; choose one of {known}, with :exclusive_process or :prohibited behind it for that compute mode, :granule behind \
-             that for bounds that are rounded as on real cards, and :card behind all that for one that breaks at a fault as real cards do"
+             that for bounds that are rounded as on real cards, :card behind all that for one that breaks at a fault as real cards do, and @1 at the end for \
+             the second of its kind"
         )));
     };
     let mut values: Vec<Attribute> = H200.to_vec();
