@@ -2,13 +2,19 @@
 //   told CLASS CODE NAME          every wait after the fault failed with this
 //   UNTOLD CLASS                  a wait after the fault succeeded
 // Classes: store load atomic null misaligned trap assert stack shared invalid_pc endless
+//   illegal      an instruction that is none: the kernel of `trap` out of culprit.cubin beside this program, with its first instruction overwritten
 //   many         1,000 blocks of 256 threads, each with one store to a wrong address
 //   many_traps   the same with a trap
 //   storm        256 threads that store to wrong addresses over and over
 #include <cassert>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <elf.h>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <vector>
 #include <cuda_runtime.h>
 
 __global__ void good(int *p) { p[threadIdx.x] += 1; }
@@ -26,6 +32,31 @@ __global__ void k_invalid_pc(int *o, unsigned long long where) { ((Function)wher
 __global__ void k_many(int *p) { p[(size_t(blockIdx.x) << 16) + threadIdx.x] = 1; }
 __global__ void k_storm(int *p) { for (int i = 0; i < 1000000; ++i) *(volatile int *)(p + (size_t(i) << 12) + threadIdx.x) = i; }
 __global__ void k_endless(volatile int *p) { while (*p != 77) {} }
+
+// Launches k_trap without a first instruction that any card knows.
+cudaError_t launch_illegal(const std::string &program, cudaStream_t stream) {
+    std::ifstream file(program + ".cubin", std::ios::binary);
+    std::vector<char> image{std::istreambuf_iterator<char>(file), {}};
+    Elf64_Ehdr header;
+    if (image.size() < sizeof header) return cudaErrorFileNotFound;
+    std::memcpy(&header, image.data(), sizeof header);
+    std::vector<Elf64_Shdr> sections(header.e_shnum);
+    if (header.e_shoff + sections.size() * sizeof(Elf64_Shdr) > image.size() || header.e_shstrndx >= sections.size()) return cudaErrorInvalidKernelImage;
+    std::memcpy(sections.data(), image.data() + header.e_shoff, sections.size() * sizeof(Elf64_Shdr));
+    const char *names = image.data() + sections[header.e_shstrndx].sh_offset;
+    bool is_found = false;
+    for (const Elf64_Shdr &section : sections) {
+        if (std::strcmp(names + section.sh_name, ".text._Z6k_trapv")) continue;
+        std::memset(image.data() + section.sh_offset, 0xff, 16);
+        is_found = true;
+    }
+    if (!is_found) return cudaErrorSymbolNotFound;
+    cudaLibrary_t library;
+    cudaKernel_t kernel;
+    if (cudaError_t error = cudaLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0)) return error;
+    if (cudaError_t error = cudaLibraryGetKernel(&kernel, library, "_Z6k_trapv")) return error;
+    return cudaLaunchKernel((const void *)kernel, 1, 32, nullptr, 0, stream);
+}
 
 int main(int argc, char **argv) {
     if (argc < 2) return 9;
@@ -51,6 +82,9 @@ int main(int argc, char **argv) {
     else if (fault == "many") k_many<<<1000, 256, 0, s>>>(bad);
     else if (fault == "many_traps") k_trap<<<1000, 256, 0, s>>>();
     else if (fault == "storm") k_storm<<<1, 256, 0, s>>>(bad);
+    else if (fault == "illegal") {
+        if (cudaError_t error = launch_illegal(argv[0], s)) { std::printf("early illegal %d %s\n", error, cudaGetErrorName(error)); return 7; }
+    }
     else if (fault == "endless") k_endless<<<1, 1, 0, s>>>(p);
     else return 9;
     cudaError_t error = cudaStreamSynchronize(s);

@@ -24,7 +24,7 @@ from pathlib import Path
 
 KINDS = "vector reduce stencil atomics graph streams copies sets constant variable printf tiny long_kernel longer_kernel".split()
 # The class, and the errors that CUDA's documents allow its maker to be told.
-CLASSES = {"store": (700,), "load": (700,), "atomic": (700,), "null": (700,), "misaligned": (716,), "trap": (719,), "assert": (710,), "stack": (700, 719, 714), "shared": (700, 717), "invalid_pc": (718, 700, 719, 715), "many": (700,), "many_traps": (719,), "storm": (700,)}
+CLASSES = {"store": (700,), "load": (700,), "atomic": (700,), "null": (700,), "misaligned": (716,), "trap": (719,), "assert": (710,), "stack": (700, 719, 714), "shared": (700, 717), "invalid_pc": (718, 700, 719, 715), "illegal": (715,), "many": (700,), "many_traps": (719,), "storm": (700,)}
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("folder", type=Path)
@@ -406,6 +406,14 @@ def main():
         {"name": "pause p50, ms", "value": quantile(pauses, 0.5), "target": 200, "met": not pauses or quantile(pauses, 0.5) <= 200},
         {"name": "pause p99, ms", "value": quantile(pauses, 0.99), "target": 500, "met": not pauses or quantile(pauses, 0.99) <= 500},
     ]
+    rules = ours.get("rules", {})
+    if sum(rules.values()):
+        alone = 1 - rules["cannot tell"] / sum(rules.values())
+        targets.append({"name": "culprits named alone, share", "value": round(alone, 3), "target": 0.95, "met": alone >= 0.95})
+    natively = tables.get("native, endless", {}).get("late_done_s")
+    if natively and "late_done_s" in beside:
+        ratio = beside["late_done_s"] / natively
+        targets.append({"name": "programs beside an endless kernel, time / beside one of another process", "value": round(ratio, 2), "target": 3, "met": ratio <= 3})
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     driver = subprocess.run(query, capture_output=True, text=True).stdout.strip() if shutil.which(query[0]) else "no card"
     commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else "unknown"

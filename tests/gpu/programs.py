@@ -1,6 +1,6 @@
 """The ladder of Python programs: each alone on the card without cumux, then eight different ones at a time through cumux; the numbers have to be the same.
 
-tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--again N] [--page FILE.md]
+tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--again N] [--copies N] [--page FILE.md]
 
 FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it.
 """
@@ -26,6 +26,7 @@ arguments.add_argument("--jobs", type=int, default=8)
 arguments.add_argument("--limit", type=float, default=120, help="seconds for one program")
 arguments.add_argument("--device", default="cuda:0")
 arguments.add_argument("--again", type=int, default=1, help="times that each program is run through cumux")
+arguments.add_argument("--copies", type=int, default=0, help="each program also alone through cumux, and so many of it at the same time")
 arguments.add_argument("--page", type=Path, help="writes docs/programs-on-a-card.md there")
 options = arguments.parse_args()
 folder = options.folder.resolve()
@@ -64,6 +65,15 @@ def tail(errors, log):
     return " | ".join(lines[-3:])[-500:] + (f" || cumux: {' | '.join(shim[-6:])[-500:]}" if shim else "")
 
 
+def refusals(room):
+    """The functions that were refused, with the programs that asked for them."""
+    found = {}
+    for log in sorted(room.glob("*.log")):
+        for function in re.findall(r"\b(cu[A-Z]\w+) answered 801\b", log.read_text(errors="replace")):
+            found.setdefault(function, set()).add(re.sub(r"-(\d+|alone|copy-\d+)$", "", log.stem))
+    return {function: sorted(programs) for function, programs in sorted(found.items())}
+
+
 def alike(ours, theirs):
     if len(ours) != len(theirs):
         return "other shapes"
@@ -89,7 +99,7 @@ def versions():
 PAGE = """# Python programs on a card
 
 Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program ([tests/gpu/programs_cases.py](../tests/gpu/programs_cases.py)) ran without cumux, {jobs} at a time, and then through
-cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. {right} of {all} give the numbers that they give without cumux.
+cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux, {neither} fail without it, too, and {bad} fail through it alone.{copies}
 
 Versions: {versions}.
 
@@ -99,11 +109,19 @@ Versions: {versions}.
 """
 
 
+COPIES = " After that each ran alone through cumux, and then {copies} of it at the same time, and all had to give these numbers."
+
+
+def is_right(row):
+    return not row["bad"] and "[without cumux: " not in row["result"]
+
+
 def write_page(path, result):
     rows = result["programs"]
     table = [f"| {row['program'].replace('_', ' ')} | {shorten(row['result'])} | {max(row['cumux_s']) / row['native_s']:.2f} |" for row in rows]
     path.write_text(PAGE.format(
-        **{key: result[key] for key in ("card", "commit", "date", "jobs")}, right=sum(not row["bad"] for row in rows), all=len(rows), rows="\n".join(table),
+        **{key: result[key] for key in ("card", "commit", "date", "jobs")}, right=sum(is_right(row) for row in rows), neither=sum(not row["bad"] and not is_right(row) for row in rows),
+        bad=sum(row["bad"] for row in rows), copies=COPIES.format(copies=result["copies"]) if result["copies"] else "", all=len(rows), rows="\n".join(table),
         versions=", ".join(f"{name} {version}" for name, version in result["versions"].items())))
 
 
@@ -126,6 +144,11 @@ def main():
         rounds = [(name, number) for number in range(options.again) for name in names]
         for (name, _), result in zip(rounds, jobs.map(lambda item: run("cumux", room, *item), rounds)):
             table[name].setdefault("cumux", []).append(result)
+        for name in names if options.copies else []:
+            table[name]["cumux"].append(run("cumux", room, name, "alone"))
+            with ThreadPoolExecutor(options.copies) as copies:
+                table[name]["cumux"] += copies.map(lambda number: run("cumux", room, name, f"copy-{number}"), range(options.copies))
+    refused = refusals(room)
     subprocess.run([str(folder / "cumux"), "control"], input="quit -t 2\n", text=True, env=service, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
     bad, rows = 0, []
     for name, results in table.items():
@@ -141,11 +164,13 @@ def main():
         print(f"{'BAD ' if is_bad else 'ok  '} {name:<30} {native_s:6.1f} s {max(rows[-1]['cumux_s']):6.1f} s  {worst}{without}", flush=True)
     card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip() if options.device.startswith("cuda") else options.device
     commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else ""
-    result = {"date": str(date.today()), "card": card, "commit": commit, "versions": versions(), "jobs": options.jobs, "programs": rows}
+    result = {"date": str(date.today()), "card": card, "commit": commit, "versions": versions(), "jobs": options.jobs, "copies": options.copies, "refused": refused, "programs": rows}
     options.out.write_text(json.dumps(result, indent=1))
     if options.page:
         write_page(options.page, result)
-    print(f"{len(rows) - bad} of {len(rows)} right")
+    print(f"{sum(is_right(row) for row in rows)} of {len(rows)} right, {bad} bad")
+    for function, askers in refused.items():
+        print(f"refused {function}: {', '.join(askers)}")
     said = "".join(path.read_text(errors="replace") for path in (room / "log").glob("control.log*"))
     notable = [line for line in said.splitlines() if re.search("ERROR|WARN|fault|take", line)]
     print("\n".join(notable[-15:]))

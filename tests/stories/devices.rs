@@ -128,6 +128,18 @@ fn the_executor_of_three_devices_is_killed() {
     one.expect_ok();
 }
 
+/// They are opened side by side: all are there when the first one serves.
+#[test]
+fn eight_devices_are_one_daemons() {
+    let node = Node::with().device(&["sim:h200"; 8].join(",")).start();
+    let client = using(&node, "7,0,3");
+    assert_eq!(node.server().cards.len(), 8);
+    assert!(node.server().cards.iter().all(|card| card.unavailable.is_empty()));
+    client.expect_ok();
+    let said = node.test_client("devices").start().expect_ok();
+    assert!(said.starts_with("count 8 cudaSuccess\n") && said.contains("round 0 right"), "{said}");
+}
+
 #[test]
 fn lists_that_cannot_be_served_are_refused_with_a_sentence() {
     let node = Node::start();

@@ -212,3 +212,46 @@ fn a_card_that_can_be_used_again_comes_back() {
     client.expect_ok();
     guest.expect_ok();
 }
+
+/// A card is taken out while programs work on it: they hear why, and the rest is served. It comes
+/// back without a restart of the daemon.
+#[test]
+fn a_card_that_is_taken_out_is_its_users_affair_and_comes_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let prohibited = folder.path().join("prohibited");
+    let node = Node::with()
+        .device("sim:h200:card,sim:h200:prohibited:card")
+        .env("CUMUX_SIM_PROHIBITED_WHILE", prohibited.to_str().expect("text"))
+        .env("CUMUX_DEVICE_RETRY_MS", "50")
+        .env("CUMUX_MOVE_WAIT_MS", "60000")
+        .start();
+    let (mut stays, mut loses) = (using(&node, "0"), using(&node, "1"));
+    let before = node.server();
+    std::fs::write(&prohibited, "").expect("a file");
+    // One that has the card already could still serve it.
+    node.kill(before.standby);
+    node.wait_for("another standby", |node| Some(node.server()).filter(|server| server.standby != before.standby));
+    node.kill(before.executor);
+    stays.tell("");
+    stays.wait_for_line("round 1 right");
+    let pid = loses.pid();
+    let _ = loses.try_tell("");
+    let lost = loses.wait();
+    assert!(lost.status.code() != Some(0) && !lost.out.contains("round 1 right"), "{lost:?}");
+    let told = node.wait_for("the client that has lost its card", |node| node.client_status(pid).filter(|client| client.error != 0));
+    assert!(told.fault.contains("PROHIBITED"), "{told:?}");
+    let refused = node.test_client("devices").env(VISIBLE, "1").env("CUMUX_VERBOSE", "1").start().wait();
+    assert!(refused.status.code() != Some(0) && refused.err.contains("PROHIBITED"), "{refused:?}");
+
+    std::fs::remove_file(&prohibited).expect("the file was there");
+    let newcomer = node.wait_for("the card", |node| {
+        let mut client = node.test_client("devices").env(VISIBLE, "1").start();
+        client.close_input();
+        let outcome = client.wait();
+        (outcome.status.code() == Some(0)).then_some(outcome)
+    });
+    assert!(newcomer.out.contains("round 0 right"), "{newcomer:?}");
+    stays.tell("");
+    stays.wait_for_line("round 2 right");
+    stays.expect_ok();
+}
