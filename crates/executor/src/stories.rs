@@ -291,6 +291,30 @@ fn a_session_that_is_being_opened_does_not_stay_with_a_kernel_that_does_not_end(
     long.close();
 }
 
+/// Nothing of a session that is to leave is begun any more. If it is in a call, it leaves when that
+/// has ended; it must not stay for good.
+#[test]
+fn a_session_that_is_in_a_call_when_all_leave_comes_after_them() {
+    let world = World::new();
+    let (long, late) = (Guest::new(&world, 1), Guest::new(&world, 2));
+    let session = world.session(2);
+    let call = session.lock();
+    world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new()));
+    let next = || match world.reports.recv_timeout(Duration::from_secs(60)).expect("the server is told") {
+        (FromExecutor::Occupied { staying }, _) => Some(staying),
+        _ => None,
+    };
+    let told = || std::iter::from_fn(|| Some(next())).flatten().next().expect("it goes on until then");
+    assert_eq!(told(), [1, 2], "it cannot leave yet");
+    assert!(!call.phase.is_elsewhere());
+    drop(call);
+    assert_eq!(told(), [1]);
+    assert!(session.lock().phase.is_elsewhere());
+    drop(late);
+    world.intake.remove(2);
+    long.close();
+}
+
 /// What a standby has loaded before it is needed is not loaded again: the image is not even read.
 #[test]
 fn a_standby_that_has_preloaded_a_module_takes_its_client_over_without_the_image() {

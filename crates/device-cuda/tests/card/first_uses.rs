@@ -6,6 +6,7 @@ use super::{NESTED_ONLY, open, run_nested};
 use cumux_device::conformance::{Actor, Args, Loaded, Setup};
 use cumux_device::{DeviceError, GlobalsAllocator, StreamId};
 use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
 
 /// Images without variables ask for none.
 struct NoVariables;
@@ -202,5 +203,52 @@ fn kernels_that_wait_for_one_another_all_begin() {
         }
         tokens.into_iter().for_each(|(client, token)| client.done(token));
     }
+    eprintln!("{}: the card stays open", super::PASSED);
+}
+
+/// Work of a stream with a place ends again and again: whoever waits for a place will have one, and
+/// no more streams than there are queues become busy, however long it takes.
+#[test]
+fn a_crowd_that_moves_is_left_alone() {
+    const PATIENCE: Duration = Duration::from_millis(1500);
+    let settings = [("CUMUX_CONNECTIONS", "4"), ("CUMUX_LONG_KERNEL_MS", "1500")];
+    if !runs_here("first_uses::a_crowd_that_moves_is_left_alone", &settings) {
+        return;
+    }
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let clients: Vec<_> = (1..=3).map(|id| ManuallyDrop::new(setup.client(id))).collect();
+    let [first, second, waits] = [&clients[0], &clients[1], &clients[2]];
+    // Each kernel of the first two ends when its word is set.
+    let kernels = 24;
+    let prepare = |client: &Actor<'_>| {
+        let (module, words) = (client.kernels(), client.allocate(8 * u64::from(kernels)));
+        client.write(words, &vec![0; 2 * kernels as usize]);
+        (module, words)
+    };
+    let begin = |client: &Actor<'_>, (module, words): (Loaded, u64)| -> (u64, Vec<u64>) {
+        let stream = client.stream();
+        let tokens = (0..u64::from(kernels)).map(|at| client.launch(stream, &module, "until", 1, 1, Args::new().u64(words + 8 * at))).collect();
+        (words, tokens)
+    };
+    let others = Work::of(waits);
+    waits.write(others.out, &[0]);
+    let prepared = [first, second].map(|client| prepare(client));
+    let [of_first, of_second] = prepared;
+    let busy = [(first, begin(first, of_first)), (second, begin(second, of_second))];
+    let last = waits.launch(others.stream, &others.module, "fill", 1, 1, Args::new().u64(others.out).u32(1).u32(1));
+    let (begun, step) = (Instant::now(), 2 * PATIENCE / (kernels - 4));
+    for at in 0..kernels {
+        let due = step * at;
+        while begun.elapsed() < due {
+            std::thread::yield_now();
+        }
+        // The last ones of each are still there.
+        if at + 4 < kernels {
+            assert_eq!(waits.read(others.out, 1), [0], "it has begun beside {at} of {kernels} kernels that have ended");
+        }
+        busy.iter().for_each(|(client, (words, _))| client.write(words + 8 * u64::from(at), &[1]));
+    }
+    busy.iter().for_each(|(client, (_, tokens))| tokens.iter().for_each(|token| client.done(*token)));
+    waits.done(last);
     eprintln!("{}: the card stays open", super::PASSED);
 }
