@@ -1,7 +1,7 @@
 //! Computes what is shown: rates and sums from two answers of the daemon. Pure.
 
 use crate::status::bytes;
-use cumux_wire::message::{ClientStatus, ServerStatus};
+use cumux_wire::message::{ClientStatus, ServedDevice, ServerStatus};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
@@ -108,11 +108,17 @@ impl View {
     }
 }
 
-/// One line for each device: all servers of a daemon have the same devices.
+/// One line for each device. Servers may have the same devices, or one each (`--per-card`).
 fn cards(servers: &[ServerStatus]) -> Vec<String> {
-    let Some(cards) = servers.iter().map(|server| &server.cards).find(|cards| !cards.is_empty()) else {
+    let mut cards: Vec<&ServedDevice> = Vec::new();
+    for card in servers.iter().flat_map(|server| &server.cards) {
+        if !cards.iter().any(|known| (&known.uuid, &known.name) == (&card.uuid, &card.name)) {
+            cards.push(card);
+        }
+    }
+    if cards.is_empty() {
         return servers.iter().take(1).map(|server| server.devices.join(", ")).collect();
-    };
+    }
     let used: u64 = servers.iter().flat_map(|server| &server.clients).map(|client| client.memory).sum();
     let total: u64 = cards.iter().map(|card| card.memory).sum();
     let mut lines: Vec<String> = cards.iter().map(|card| format!("{}  {}  {} SMs", card.id, card.name, card.multiprocessors)).collect();
@@ -211,7 +217,6 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use cumux_wire::message::ServedDevice;
     use cumux_wire::result;
     use std::time::Duration;
 
@@ -237,6 +242,16 @@ pub mod tests {
         let fresh = ClientStatus { kernels: 3, memory: 1 << 20, ..client(5000, "fresh") };
         let after = ServerStatus { clients: vec![later, infer, broken, fresh], ..server.clone() };
         (Sample { at, servers: Ok(vec![server]) }, Sample { at: at + Duration::from_millis(500), servers: Ok(vec![after]) })
+    }
+
+    #[test]
+    fn each_card_has_a_line_whichever_servers_have_it() {
+        let card = |id: &str, uuid: &str| ServedDevice { id: id.into(), name: "NVIDIA H200".into(), uuid: uuid.into(), ..ServedDevice::default() };
+        let server = |cards: &[ServedDevice]| ServerStatus { cards: cards.to_vec(), ..ServerStatus::default() };
+        let (zero, one, two) = (card("cuda:0", "GPU-0"), card("cuda:1", "GPU-1"), card("cuda:2", "GPU-2"));
+        let lines = cards(&[server(&[one.clone()]), server(&[zero, one]), server(&[two])]);
+        let ids: Vec<&str> = lines.iter().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(ids, ["cuda:1", "cuda:0", "cuda:2"]);
     }
 
     #[test]
