@@ -69,7 +69,7 @@ def refusals(room):
     """The functions that were refused, with the programs that asked for them."""
     found = {}
     for log in sorted(room.glob("*.log")):
-        for function in re.findall(r"\b(cu[A-Z]\w+) answered 801\b", log.read_text(errors="replace")):
+        for function in re.findall(r"\b(cu[A-Z]\w+)(?: is|:) not supported\b", log.read_text(errors="replace")):
             found.setdefault(function, set()).add(re.sub(r"-(\d+|alone|copy-\d+)$", "", log.stem))
     return {function: sorted(programs) for function, programs in sorted(found.items())}
 

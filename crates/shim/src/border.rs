@@ -51,7 +51,11 @@ fn failed(name: &'static str, code: CUresult) {
     match crate::log::reason(code) {
         Some(why) if code == CUresult::CUDA_ERROR_NOT_SUPPORTED => crate::log::tell(format_args!("{name}: not supported: {why}")),
         Some(why) => crate::log::tell(format_args!("{name}: {why}")),
-        None => crate::log::line(format_args!("{name} answered {}", code.0)),
+        None => {
+            let code_name = cumux_abi::result::name(code.0).map_or("unknown", |name| name.to_str().unwrap_or_default());
+            crate::messages::note(&format!("Returning {} ({code_name}) from {name}", code.0));
+            crate::log::line(format_args!("{name} answered {}", code.0));
+        }
     }
 }
 

@@ -92,10 +92,11 @@ fn wants(verbose: Option<OsString>, quiet: Option<OsString>) -> bool {
 
 /// Says why something fails: one line, once. In the log as well.
 pub(crate) fn tell(message: fmt::Arguments<'_>) {
+    let text = one_line(&message.to_string());
+    crate::messages::note(&text);
     if !anybody() {
         return;
     }
-    let text = one_line(&message.to_string());
     line(format_args!("{text}"));
     // Who has the log on the same terminal has read it.
     if !is_verbose() || matches!(sink(), Sink::Stderr) {
