@@ -37,6 +37,8 @@ struct Shared {
     /// When work of a stream with a lane was seen complete, while another one waited. In
     /// nanoseconds since the card was opened.
     progress: AtomicU64,
+    /// The engine that took a lane last.
+    last: AtomicUsize,
     lifted: AtomicBool,
 }
 
@@ -89,7 +91,15 @@ impl Lanes {
     #[inline]
     pub(super) fn may_take(&self, engine: usize, own: usize) -> bool {
         let others_wait = || self.shared.waiting.load(Ordering::Relaxed) & !bit(engine) != 0;
-        (!self.are_full() && (own < self.part || !others_wait())) || self.is_lifted()
+        // With one lane for each engine, or fewer, whoever has had one would be the first to see it
+        // free again.
+        let had_the_last = || self.part == 1 && self.shared.last.load(Ordering::Relaxed) == engine;
+        (!self.are_full() && (!others_wait() || (own < self.part && !had_the_last()))) || self.is_lifted()
+    }
+
+    /// An engine has taken a lane.
+    pub(super) fn note_taken(&self, engine: usize) {
+        self.shared.last.store(engine, Ordering::Relaxed);
     }
 
     /// True if a client leaves enough to others with one lane more than it has, which `own` counts.
@@ -168,6 +178,18 @@ mod tests {
         assert!(!lanes.may_take(0, 7) && lanes.may_take(0, 4) && lanes.may_take(1, 0));
         lanes.note_waiting(1, false);
         assert!(lanes.may_take(0, 7));
+    }
+
+    #[test]
+    fn engines_take_turns_where_there_are_too_few_for_all() {
+        let lanes = Lanes::of_queues(4, 2);
+        assert_eq!((lanes.limit, lanes.part), (1, 1));
+        lanes.note_taken(0);
+        assert!(lanes.may_take(0, 0), "nobody else wants it");
+        lanes.note_waiting(1, true);
+        assert!(!lanes.may_take(0, 0) && lanes.may_take(1, 0));
+        lanes.note_taken(1);
+        assert!(lanes.may_take(0, 0));
     }
 
     #[test]

@@ -289,6 +289,7 @@ impl Tracker {
     #[inline]
     pub(crate) fn note_taken(&mut self, now: u64) {
         self.taken = now;
+        self.lanes.note_taken(self.engine);
     }
 
     /// When waiting for a lane was seen to help: an idle stream of this engine took one, or work of
