@@ -249,7 +249,7 @@ pub mod tests {
         let card = |id: &str, uuid: &str| ServedDevice { id: id.into(), name: "NVIDIA H200".into(), uuid: uuid.into(), ..ServedDevice::default() };
         let server = |cards: &[ServedDevice]| ServerStatus { cards: cards.to_vec(), ..ServerStatus::default() };
         let (zero, one, two) = (card("cuda:0", "GPU-0"), card("cuda:1", "GPU-1"), card("cuda:2", "GPU-2"));
-        let lines = cards(&[server(&[one.clone()]), server(&[zero, one]), server(&[two])]);
+        let lines = cards(&[server(std::slice::from_ref(&one)), server(&[zero, one.clone()]), server(&[two])]);
         let ids: Vec<&str> = lines.iter().filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!(ids, ["cuda:1", "cuda:0", "cuda:2"]);
     }
