@@ -54,7 +54,7 @@ run)
   done
   # Not here: what needs models of the software GPU or its number of devices; memory_locality needs
   # a B300, a_normal_client a card so slow that one can look on, its_executor_dies marks.
-  for name in $("$folder/release/deps/stories" --list | sed -n 's/: test$//p' | grep -E "^(cards|commands|confinement|crowd|errors|faults|images|ipc|isolation|liar|limits|loss|moving|partitions|priority|running|shares|upgrade|variables)::|^programs::(batches|captured_nodes|graphs_run)|^launches::what_kernels_launch" | grep -vE "::(memory_locality|a_normal_client|several_devices|where_the_card_is_one|what_cannot_be_moved|on_a_card_that_is_one|server_and_executors_die|its_executor_dies_in_the_middle_of_a_kernel)" | grep -E "$pattern"); do
+  for name in $("$folder/release/deps/stories" --list | sed -n 's/: test$//p' | grep -E "^(cards|commands|confinement|crowd|errors|faults|images|ipc|isolation|liar|limits|loss|moving|partitions|priority|running|shares|textures|upgrade|variables)::|^programs::(batches|captured_nodes|graphs_run)|^launches::what_kernels_launch" | grep -vE "::(memory_locality|a_normal_client|several_devices|where_the_card_is_one|what_cannot_be_moved|on_a_card_that_is_one|server_and_executors_die|its_executor_dies_in_the_middle_of_a_kernel)" | grep -E "$pattern"); do
     one env CUMUX_TEST_DEVICE=cuda:0 "$folder/release/deps/stories" --exact "$name" --nocapture
   done
   echo "$passed passed, $failed failed" >> "$out"

@@ -50,5 +50,6 @@ mod replay;
 mod running;
 mod shares;
 mod slurm;
+mod textures;
 mod upgrade;
 mod variables;

@@ -77,3 +77,52 @@ fn killed_programs_hurt_nobody_on_the_engine_of_real_cards() {
     }
     assert_eq!(node.server().takeovers, 0, "{}", node.logs());
 }
+
+/// Arrays, textures and surfaces are made by the driver beneath, and programs get its handles.
+#[test]
+fn arrays_and_textures_are_the_drivers() {
+    let beneath = beneath();
+    let node = on_top_of(&beneath, &[]);
+    let said = node.test_client("arrays").start().expect_ok();
+    assert!(said.contains("arrays: PASS"), "{said}\n{}", node.logs());
+    assert_eq!(node.server().takeovers, 0, "{}", node.logs());
+}
+
+/// What the driver has made is of use in one process alone. A client that has any of it does not
+/// move, and the reason is said. If its executor is killed, it is told why it ends.
+#[test]
+fn a_client_with_textures_stays_or_is_told() {
+    let beneath = beneath();
+    let node = on_top_of(&beneath, &[]);
+    let start = || {
+        let client = node.test_client("arrays").args(&["held"]).start();
+        client.wait_for_line("ready");
+        client
+    };
+    let mut client = start();
+    client.tell("");
+    client.wait_for_line("round 1 right");
+    let log = node.logs();
+    assert!(log.contains("would end with an error if this executor were replaced while the client has arrays"), "{log}");
+    let moved = |client: &Client<'_>| node.cumux(&["move", &client.pid().to_string(), "--own"]).output().expect("cumux runs");
+    let refused = moved(&client);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned() + &String::from_utf8_lossy(&refused.stdout);
+    assert!(!refused.status.success() && why.contains("1 arrays and 1 texture or surface objects on the card"), "{why}");
+    client.tell("");
+    client.wait_for_line("round 2 right");
+    client.tell("destroy");
+    client.wait_for_line("round 3 right");
+    drop(client);
+
+    let mut client = start();
+    node.kill(node.server().executor);
+    node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.state == "ACTIVE"));
+    client.tell("");
+    let outcome = client.wait();
+    assert!(outcome.out.contains("FAIL: ") && !outcome.out.contains("round 1"), "{outcome:?}");
+    let log = node.logs();
+    assert!(log.contains("1 arrays and 1 texture or surface objects of this client have gone with the executor before"), "{log}");
+    // Others are served.
+    let said = node.test_client("arrays").start().expect_ok();
+    assert!(said.contains("arrays: PASS"), "{said}\n{}", node.logs());
+}

@@ -208,7 +208,7 @@ fn textures_are_sampled_as_the_programming_guide_says() {
 fn arrays_textures_and_surfaces_outlive_executors() {
     let node = Node::start();
     if !node.is_software() {
-        // Arrays are refused there.
+        // They are the driver's there, and its program is told (`textures`).
         return;
     }
     let mut client = node.test_client("textures").args(&["across"]).start();

@@ -44,11 +44,13 @@
 //! 2  Gate::requests, then Gate::stayers
 //! 3  Card::clients
 //! 4  Client::window    ExpectedWindows
-//! 5  Client: permissions, share, partitions, modules, constants    PinnedWindow::registration
+//! 5  Client: permissions, share, partitions, modules, textures, constants
+//!    PinnedWindow::registration
 //! 6  Partitions::contexts                               PinnedWindow::registered
 //! 7  Partitions::sm_allocator
 //! 8  Extents: maps    SideStream: taken    ModuleLibrary: known, loading
 //!    Card: streams, variables    LoadedModule::attributes    Gate::unused    Loss::inquest
+//!    Discards: waiting    Extents: zeros
 //!    track: TURNS    Assignments    StandingWork    driver: LOADED, REDIRECTION, MadeOnce
 //!    PinnedWindow: WINDOWS    fault: CARDS
 //! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission

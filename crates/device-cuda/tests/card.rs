@@ -163,6 +163,14 @@ suite! {
         bad_images_say_what_is_wrong
         function_information_is_complete
         blocks_know_their_multiprocessor;
+    textures:
+        a_plane_is_sampled_in_all_ways
+        layers_solids_and_levels_are_sampled
+        surfaces_are_read_and_written
+        boxes_of_arrays_are_copied
+        a_copy_beyond_an_array_faults
+        an_array_has_nothing_of_the_one_before
+        arrays_are_their_clients_alone;
 }
 
 /// Batches long enough for chains, with parameters that change, give the same sums as single

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 pub use cumux_wire::facts::{Capabilities, DeviceFacts, Peer};
 pub use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo};
-pub use cumux_wire::record::{CopyExtent, Launch, Parameters, TensorWish};
+pub use cumux_wire::record::{ArrayWish, CopyEnd, CopyExtent, Launch, ObjectWish, Parameters, Resource, TensorWish, TextureWish, ViewWish};
 pub use cumux_wire::text::Channel;
 
 pub use clients::{ClientCounters, ClientSpec, Clients};
@@ -43,6 +43,7 @@ pub use partitions::Partitions;
 pub use queues::Queues;
 pub use report::{Begun, Fault, InDoubt, Outcome, Report, Sink};
 pub use takeover::{Interrupted, Resume, Takeover};
+pub use textures::Textures;
 pub use work::{Kernel, Rows, Work};
 
 mod clients;
@@ -57,10 +58,11 @@ mod queues;
 mod report;
 pub mod sm_allocator;
 mod takeover;
+mod textures;
 mod work;
 
 /// One card. See the crate's documentation for the rules.
-pub trait Device: Clients + Partitions + Memory + Modules + Queues + Takeover + Send + Sync {
+pub trait Device: Clients + Partitions + Memory + Modules + Queues + Takeover + Textures + Send + Sync {
     /// The device's properties.
     fn facts(&self) -> &DeviceFacts;
 

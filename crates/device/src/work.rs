@@ -1,7 +1,7 @@
 //! What is submitted to a stream.
 
 use crate::takeover::Resume;
-use cumux_wire::record::{CopyExtent, Launch};
+use cumux_wire::record::{CopyEnd, CopyExtent, Launch};
 
 /// One piece of stream work.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,6 +11,8 @@ pub enum Work {
     Kernel(Kernel),
     /// Copies between device memory and the client's window, in any combination.
     Copy { target: Rows, source: Rows, extent: CopyExtent },
+    /// As `Copy`, where at least one end is an array of the client ([`crate::Textures`]).
+    ArrayCopy { target: CopyEnd, source: CopyEnd, extent: CopyExtent },
     /// Fills `width` elements of `element` bytes (1, 2 or 4) in each of `height` rows, `pitch`
     /// bytes apart.
     Set { target: u64, pitch: u64, value: u32, element: u32, width: u64, height: u64 },

@@ -40,7 +40,8 @@ pub struct Request {
 
 /// Does it on a thread of its own and commits what comes of it; no record is read until then. False
 /// when the system has no thread for it: nothing happens.
-fn in_background(
+#[must_use]
+pub fn run_request(
     session: &Arc<Session>,
     inner: &mut Inner,
     header: Header,
@@ -66,13 +67,13 @@ fn in_background(
 /// Loads in the background.
 #[must_use]
 pub fn load(session: &Arc<Session>, inner: &mut Inner, request: Request) -> bool {
-    in_background(session, inner, request.header, request.end, move |session| session.try_load(&request))
+    run_request(session, inner, request.header, request.end, move |session| session.try_load(&request))
 }
 
 /// Makes a piece of the window reachable, in the background like a module.
 #[must_use]
 pub fn use_window(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, address: u64, bytes: u64) -> bool {
-    in_background(session, inner, header, end, move |session| {
+    run_request(session, inner, header, end, move |session| {
         if !session.in_window(address, bytes) {
             return (Change::Nothing, answer(result::INVALID_VALUE));
         }
@@ -86,7 +87,7 @@ pub fn use_window(session: &Arc<Session>, inner: &mut Inner, header: Header, end
 /// Allocates memory for which an extent has to be made, in the background like a module.
 #[must_use]
 pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
-    in_background(session, inner, header, end, move |session| {
+    run_request(session, inner, header, end, move |session| {
         let allocate = || {
             session.prepare_allocation(device, bytes, align);
             session.lock_then_deliver(
@@ -107,7 +108,7 @@ pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: 
 /// Makes physical memory, in the background like a module.
 #[must_use]
 pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
-    in_background(session, inner, header, end, move |session| {
+    run_request(session, inner, header, end, move |session| {
         let create = || {
             session.prepare_physical(device, bytes);
             session.lock_then_deliver(|inner| {
@@ -128,7 +129,7 @@ pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u6
 #[must_use]
 pub fn borrow(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, op: &Op) -> bool {
     let op = op.clone();
-    in_background(session, inner, header, end, move |session| {
+    run_request(session, inner, header, end, move |session| {
         let attempt = || {
             session.lock_then_deliver(|inner| {
                 if inner.phase.is_closed() || inner.phase.is_elsewhere() {
@@ -150,7 +151,7 @@ pub fn borrow(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u6
 /// Makes a part of the client's share, in the background: on a card that waits for what runs.
 #[must_use]
 pub fn open_partition(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
-    in_background(session, inner, header, end, move |session| {
+    run_request(session, inner, header, end, move |session| {
         let device_index = session.device_index(device).unwrap_or(0);
         match session.shared.cards.open_partition(session.client(), device_index, number, multiprocessors) {
             Ok(()) => (Change::Partition { number, device, multiprocessors }, answer(result::SUCCESS)),
@@ -165,7 +166,7 @@ pub fn open_partition(session: &Arc<Session>, inner: &mut Inner, header: Header,
 /// Raises a limit of the client's contexts, in the background: on a card that waits for what runs.
 #[must_use]
 pub fn set_limit(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, limit: u32, value: u64) -> bool {
-    in_background(session, inner, header, end, move |session| match session.shared.cards.set_limit(session.client(), limit, value) {
+    run_request(session, inner, header, end, move |session| match session.shared.cards.set_limit(session.client(), limit, value) {
         Ok(()) => (Change::Limit { limit, value }, answer(result::SUCCESS)),
         Err(error) => (Change::Nothing, answer(error.result())),
     })

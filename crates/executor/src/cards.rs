@@ -13,8 +13,8 @@ mod peers;
 use self::absent::Absent;
 use crate::together::{OWN, OWN_BITS, Together, tag};
 use cumux_device::{
-    Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, ImageHash, Interrupted, ModuleId,
-    ModuleInfo, Open, PreloadedModule, ReadImage, Sink, StreamId, TensorWish, Work,
+    ArrayWish, Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, ImageHash, Interrupted,
+    ModuleId, ModuleInfo, ObjectWish, Open, PreloadedModule, ReadImage, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout::{self, DeviceIndex};
@@ -491,6 +491,32 @@ impl Cards {
     /// As [`cumux_device::Clients::set_limit`].
     pub fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
         self.of(client).into_iter().try_for_each(|device| device.set_limit(client, Limit(limit), value))
+    }
+
+    // ---- arrays, texture and surface objects
+
+    /// # Errors
+    /// As [`cumux_device::Textures::create_array`].
+    pub fn create_array(&self, client: ClientId, device_index: DeviceIndex, array: u32, wish: &ArrayWish) -> Result<(), DeviceError> {
+        self.card(device_index)?.create_array(client, array, wish)
+    }
+
+    pub fn destroy_array(&self, client: ClientId, device_index: DeviceIndex, array: u32) {
+        if let Ok(device) = self.card(device_index) {
+            device.destroy_array(client, array);
+        }
+    }
+
+    /// # Errors
+    /// As [`cumux_device::Textures::create_object`].
+    pub fn create_object(&self, client: ClientId, device_index: DeviceIndex, wish: &ObjectWish) -> Result<u64, DeviceError> {
+        self.card(device_index)?.create_object(client, wish)
+    }
+
+    pub fn destroy_object(&self, client: ClientId, device_index: DeviceIndex, handle: u64) {
+        if let Ok(device) = self.card(device_index) {
+            device.destroy_object(client, handle);
+        }
     }
 
     // ---- work

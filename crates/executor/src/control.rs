@@ -49,6 +49,7 @@ impl Session {
                 let written = made.and_then(|bytes| self.shared.cards.write(self.client(), out, &bytes));
                 self.commit_reply(inner, end, &header, Change::Nothing, answer(code_of(written)));
             }
+            op @ (Op::ArrayCreate { .. } | Op::ObjectCreate { .. }) => self.create_texture(inner, end, header, &op),
             Op::LimitSet { limit, value } => {
                 if !background::set_limit(self, inner, header, end, limit, value) {
                     self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
@@ -60,6 +61,8 @@ impl Session {
             | Op::VmmUnmap { .. }
             | Op::HostUnregister { .. }
             | Op::Return { .. }
+            | Op::ArrayDestroy { .. }
+            | Op::ObjectDestroy { .. }
             | Op::Reset) => {
                 let token = inner.journal.accept(end, bytes);
                 self.taken(inner, end);
@@ -325,6 +328,8 @@ impl Session {
             }
             Op::MemFree { address } => self.free(inner, address),
             Op::Return { address } => self.end_borrowing(inner, address),
+            Op::ArrayDestroy { array } => self.destroy_array(inner, array),
+            Op::ObjectDestroy { device, handle } => self.destroy_object(inner, device, handle),
             Op::VmmUnmap { address, bytes } => {
                 let code = self.unmap(inner, address, bytes);
                 self.commit(inner, Change::Nothing, 0, reply(code));
@@ -347,6 +352,12 @@ impl Session {
     fn reset(&self, inner: &mut Inner) -> Vec<String> {
         for (device, peer) in inner.objects.peers.clone() {
             self.set_peer_access(inner, device, peer, false);
+        }
+        for (device, handle) in inner.objects.texture_objects.clone() {
+            self.destroy_object(inner, device, handle);
+        }
+        for array in inner.objects.arrays.clone().into_keys() {
+            self.destroy_array(inner, array);
         }
         let mut images = Vec::new();
         let Objects { modules, allocations, borrowed, mappings, physical, reservations, aliases, partitions, charges, .. } = inner.objects.clone();

@@ -204,6 +204,7 @@ impl Session {
                 },
                 0,
             ),
+            Op::ArrayCopy { target, source, extent } => Step::Submit(Work::ArrayCopy { target: *target, source: *source, extent: *extent }, 0),
             Op::Set { target, value, element, width, height, pitch } => {
                 Step::Submit(Work::Set { target: *target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height }, 0)
             }

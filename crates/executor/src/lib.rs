@@ -20,6 +20,7 @@
 //! sink           where a device reports: finds the session
 //! turn  orders   what the intake does with a session; what the server wants of it
 //! control        records that belong to no stream, and barriers
+//! textures       arrays and texture objects of the device's driver
 //! background     slow requests, on threads of their own
 //! lending        what clients lend each other
 //! reports        what a device has reported, and the lock behind which that is delivered
@@ -72,6 +73,7 @@ mod sink;
 mod stories;
 mod stream;
 mod suspicion;
+mod textures;
 mod together;
 mod turn;
 mod workers;

@@ -4,6 +4,8 @@
 //! [`Objects`] is the one truth; it changes only by [`Objects::apply`], with an entry that is
 //! written to the log too. Replaying the log, or the entries of [`Objects::snapshot`], gives the
 //! same state (property-tested).
+//!
+//! One file, although long: each kind of change stands in it three times, in the same order.
 
 use crate::loans::Token;
 use cumux_ring::page::Answer;
@@ -204,6 +206,24 @@ pub enum Change {
     AliasGone {
         user: u64,
     },
+    /// An array that the device's driver has made. `bytes` count against the client's limit.
+    Array {
+        array: u32,
+        device: u32,
+        bytes: u64,
+    },
+    ArrayGone {
+        array: u32,
+    },
+    /// A texture or surface object that the device's driver has made.
+    TextureObject {
+        device: u32,
+        handle: u64,
+    },
+    TextureObjectGone {
+        device: u32,
+        handle: u64,
+    },
     Limit {
         limit: u32,
         value: u64,
@@ -319,6 +339,10 @@ pub struct Objects {
     pub peers: BTreeSet<(u32, u32)>,
     /// Private address to window address and bytes.
     pub aliases: BTreeMap<u64, (u64, u64)>,
+    /// Arrays of the device's driver: number to device and bytes.
+    pub arrays: BTreeMap<u32, (u32, u64)>,
+    /// Device and handle of the objects of the device's driver.
+    pub texture_objects: BTreeSet<(u32, u64)>,
     pub limits: BTreeMap<u32, u64>,
     /// Address to bytes of announced window pieces.
     pub windows: BTreeMap<u64, u64>,
@@ -331,6 +355,14 @@ impl Objects {
     pub fn need_no_memory(&self) -> bool {
         let own = self.allocations.is_empty() && self.modules.is_empty() && self.physical.is_empty() && self.mappings.is_empty();
         own && self.kept.is_empty() && self.borrowed.is_empty()
+    }
+
+    /// Names what the device's driver has made for the client, which no successor has; none if it
+    /// has made nothing.
+    #[must_use]
+    pub fn describe_textures(&self) -> Option<String> {
+        let (arrays, objects) = (self.arrays.len(), self.texture_objects.len());
+        (arrays + objects > 0).then(|| format!("{arrays} arrays and {objects} texture or surface objects"))
     }
 
     pub fn apply(&mut self, change: &Change) {
@@ -446,6 +478,18 @@ impl Objects {
             Change::AliasGone { user } => {
                 self.aliases.remove(user);
             }
+            Change::Array { array, device, bytes } => {
+                self.arrays.insert(*array, (*device, *bytes));
+            }
+            Change::ArrayGone { array } => {
+                self.arrays.remove(array);
+            }
+            Change::TextureObject { device, handle } => {
+                self.texture_objects.insert((*device, *handle));
+            }
+            Change::TextureObjectGone { device, handle } => {
+                self.texture_objects.remove(&(*device, *handle));
+            }
             Change::Limit { limit, value } => {
                 self.limits.insert(*limit, *value);
             }
@@ -487,6 +531,8 @@ impl Objects {
         out.extend(self.peers.iter().map(|(device, peer)| Change::Peer { device: *device, peer: *peer }));
         out.extend(self.aliases.iter().map(|(user, (window, bytes))| Change::Alias { user: *user, window: *window, bytes: *bytes }));
         out.extend(self.modules.iter().map(|(id, spec)| Change::Module { id: *id, spec: spec.clone() }));
+        out.extend(self.arrays.iter().map(|(array, (device, bytes))| Change::Array { array: *array, device: *device, bytes: *bytes }));
+        out.extend(self.texture_objects.iter().map(|(device, handle)| Change::TextureObject { device: *device, handle: *handle }));
         out.extend(self.limits.iter().map(|(limit, value)| Change::Limit { limit: *limit, value: *value }));
         out.extend(self.windows.iter().map(|(address, bytes)| Change::Window { address: *address, bytes: *bytes }));
         out.extend(self.fault.iter().map(|(result, text)| Change::Fault { result: *result, text: text.clone() }));
@@ -542,6 +588,10 @@ mod tests {
             (address.clone(), 0_u32..4).prop_map(|(address, access)| Change::Access { address, access }),
             address.clone().prop_map(|address| Change::Unmap { address }),
             (address.clone(), address).prop_map(|(user, window)| Change::Alias { user, window, bytes: 4096 }),
+            (small.clone(), 1_u64..99).prop_map(|(array, bytes)| Change::Array { array, device: 0, bytes }),
+            small.clone().prop_map(|array| Change::ArrayGone { array }),
+            (small.clone(), 1_u64..4).prop_map(|(device, handle)| Change::TextureObject { device, handle }),
+            (small.clone(), 1_u64..4).prop_map(|(device, handle)| Change::TextureObjectGone { device, handle }),
             (small.clone(), any::<u64>()).prop_map(|(limit, value)| Change::Limit { limit, value }),
             (small, "[a-z]{1,5}").prop_map(|(result, text)| Change::Fault { result, text }),
             (0_u64..4).prop_map(|n| Change::Window { address: n << 20, bytes: n }),

@@ -125,6 +125,16 @@ impl Session {
     fn restore(self: &Arc<Self>, inner: &mut Inner, left: Left, terms: &Terms) -> Result<Case, ExecutorError> {
         let begun = Instant::now();
         inner.objects = left.objects;
+        if let Some(what) = inner.objects.describe_textures() {
+            if inner.objects.fault.is_none() {
+                let text =
+                    format!("the service was interrupted, and {what} of this client have gone with the executor before: on a card they are the driver's");
+                return Err(DeviceError::Invalid(text).into());
+            }
+            // It only hears its error any more, and uses nothing of it.
+            inner.objects.arrays.clear();
+            inner.objects.texture_objects.clear();
+        }
         self.restore_counters(inner);
         self.restore_memory(inner)?;
         let memory = begun.elapsed();

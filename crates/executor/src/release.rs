@@ -47,6 +47,8 @@ enum ReleaseError {
     Busy { ms: u128, what: String },
     #[error("it would end with an error, because of a module of it: {0}. Stop it, and start it again where it is to be")]
     NotResumable(String),
+    #[error("it has {0} on the card, which only this executor's driver knows: try again when they are destroyed")]
+    HasTextures(String),
     #[error("it has more objects than its journal holds, so that no other executor can know them all")]
     Unlogged,
     #[error("it shares memory with other clients of its executor (cuIpcGetMemHandle, cuMemExportToShareableHandle): try again when that is closed")]
@@ -63,7 +65,7 @@ pub fn release(shared: &Shared, intake: &Intake, session: &Arc<Session>, terms: 
     if let Err(Stay { error, paused }) = leave(session, terms) {
         let status = Box::new(ClientStatus { session: client, ..ClientStatus::default() });
         let paused_us = u64::try_from(paused.as_micros()).unwrap_or(u64::MAX);
-        let lasting = matches!(error, ReleaseError::NotResumable(_) | ReleaseError::Unlogged);
+        let lasting = matches!(error, ReleaseError::NotResumable(_) | ReleaseError::HasTextures(_) | ReleaseError::Unlogged);
         return shared.report(FromExecutor::Released { error: error.to_string(), status, paused_us, lasting });
     }
     steps::pass(Step::MoveLeft);
@@ -218,6 +220,9 @@ fn what_would_be_lost(session: &Session, inner: &Inner) -> Option<ReleaseError> 
     let why = inner.objects.modules.values().find_map(|module| module.not_resumable.clone());
     if let Some(why) = why {
         return Some(ReleaseError::NotResumable(why));
+    }
+    if let Some(what) = inner.objects.describe_textures() {
+        return Some(ReleaseError::HasTextures(what));
     }
     // Last: from here on nobody can open anything of its.
     (!session.shared.loans.lock().take_leave(session.client())).then_some(ReleaseError::SharesMemory)

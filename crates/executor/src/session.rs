@@ -54,7 +54,7 @@ use cumux_ring::queue::Consumer;
 use cumux_ring::service::Service;
 use cumux_wire::layout::DeviceIndex;
 use cumux_wire::message::{ClientStatus, DeviceGrant, Home, SessionConfig};
-use cumux_wire::record::{Header, Op};
+use cumux_wire::record::{CopyEnd, Header, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustc_hash::FxHashMap;
@@ -95,6 +95,7 @@ pub struct Session {
     /// Set once everything that a predecessor left is made anew.
     opened: OnceLock<()>,
     told_of_shortage: Once,
+    pub(crate) told_of_textures: Once,
 }
 
 /// The changing part, under the session's lock.
@@ -200,6 +201,19 @@ impl Inner {
         self.queues.barriers.iter().any(|b| self.is_passed(b))
     }
 
+    /// Whether a copy names an array that an operation before it destroys. The destruction waits
+    /// for the copies before it alone.
+    #[must_use]
+    pub fn names_ending_array(&self, op: &Op) -> bool {
+        let Op::ArrayCopy { target, source, .. } = op else { return false };
+        let is_named = |array: u32| [target, source].iter().any(|end| matches!(end, CopyEnd::Array { array: named, .. } if *named == array));
+        self.queues.barriers.iter().any(|barrier| match barrier.op {
+            Op::ArrayDestroy { array } => is_named(array),
+            Op::Reset => true,
+            _ => false,
+        })
+    }
+
     pub fn is_passed(&self, barrier: &Barrier) -> bool {
         barrier.waits.iter().all(|(index, seq)| self.queues.streams.get(index).is_none_or(|s| s.done() >= *seq))
     }
@@ -240,6 +254,7 @@ impl Session {
             prepared: Mutex::default(),
             opened: OnceLock::new(),
             told_of_shortage: Once::new(),
+            told_of_textures: Once::new(),
             config,
             shared,
         }

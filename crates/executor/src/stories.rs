@@ -7,6 +7,7 @@
 //! One file, although long: a list of stories of one world.
 
 mod lending;
+mod textures;
 
 use crate::arena::{self, GRANULE};
 use crate::cards::Cards;

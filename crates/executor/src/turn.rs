@@ -135,6 +135,11 @@ impl Session {
             self.confine(inner, why);
             return false;
         }
+        if inner.names_ending_array(&record.op) {
+            self.settle(inner);
+            self.violation(inner, "a copy names an array that was destroyed before");
+            return true;
+        }
         let index = record.header.stream;
         let Some(stream) = inner.queues.streams.get_mut(&index) else {
             self.settle(inner);

@@ -1,13 +1,18 @@
 //! CUDA arrays, mipmapped ones too.
 //!
-//! Where arrays are served ([`has_textures`]), an array is device memory of the client, row after
-//! row, and the handle stands for its address and layout here. So copies to and from arrays are
-//! copies of rectangles, and what lies in them outlives executors as all memory does. A real card
-//! stores arrays in an order of its own, which only its driver knows: there they are refused.
+//! On a device that executes texture instructions itself ([`has_textures`]), an array is device
+//! memory of the client, row after row, and the handle stands for its address and layout here. So
+//! copies to and from arrays are copies of rectangles, and what lies in them outlives executors as
+//! all memory does.
+//!
+//! A real card stores arrays in an order of its own, which only its driver knows
+//! ([`makes_textures`]). There the executor makes the array, and the handle stands for a number by
+//! which the executor knows it. Copies name that number.
 //!
 //! [`has_textures`]: cumux_wire::facts::Capabilities::has_textures
+//! [`makes_textures`]: cumux_wire::facts::Capabilities::makes_textures
 
-use crate::bands::Side;
+use crate::bands::{ArraySide, Side};
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::ffi::{Try, error, get, put};
@@ -17,10 +22,10 @@ use crate::memory::{self, Sort};
 use crate::{capture, context, device, process};
 use core::ffi::c_uint;
 use cumux_abi::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_COLOR_ATTACHMENT, CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST,
-    CUDA_ARRAY3D_TEXTURE_GATHER, CUarray, CUdevice_attribute as Attribute, CUmipmappedArray,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST, CUarray,
+    CUdevice_attribute as Attribute, CUmipmappedArray,
 };
-use cumux_wire::record::CopyExtent;
+use cumux_wire::record::{ARRAY_FLAGS, ArrayWish, CopyExtent, Op};
 use cumux_wire::texture::{Channel, Level, MOST_LEVELS, Shape};
 use std::sync::Arc;
 
@@ -28,8 +33,20 @@ use std::sync::Arc;
 const ROW_ALIGN: u64 = 64;
 /// Levels begin at multiples of this.
 const LEVEL_ALIGN: u64 = 512;
-/// The flags that are served. The last one is for other graphics interfaces and means nothing here.
-const FLAGS: c_uint = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT;
+
+/// Where an array lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the program's device memory, row after row.
+    Memory(Level),
+    /// Where the device's driver has put it. The number is the executor's.
+    Driver {
+        /// The array's number, one for all levels.
+        number: u32,
+        /// Its level.
+        level: u32,
+    },
+}
 
 /// An array, or a level of a mipmapped one.
 #[derive(Debug)]
@@ -37,12 +54,14 @@ pub(crate) struct Array {
     /// The word that the program holds.
     handle: u64,
     context: u64,
+    /// By the program's ordinals.
+    pub device: u32,
     /// As the program described it.
     pub described: CUDA_ARRAY3D_DESCRIPTOR,
     /// A channel of a texel.
     pub channel: Channel,
     /// Where it lies.
-    pub place: Level,
+    pub place: Place,
     /// True for a level: it ends with its mipmapped array.
     is_level: bool,
 }
@@ -51,8 +70,6 @@ pub(crate) struct Array {
 #[derive(Debug)]
 pub(crate) struct Mipmapped {
     context: u64,
-    /// Where all levels lie.
-    address: u64,
     /// Its levels, the largest first.
     pub levels: Vec<Arc<Array>>,
 }
@@ -70,17 +87,36 @@ pub(crate) fn find_mipmapped(handle: CUmipmappedArray) -> Try<Arc<Mipmapped>> {
     MIPMAPPED.get(handle.addr() as u64).ok_or(error::INVALID_HANDLE)
 }
 
-/// The arrays of a context end with it. Their memory is the context's.
-pub(crate) fn end_context(_: &'static Connection, context: &Context) {
-    ARRAYS.remove_all(|array| array.context == context.id);
+/// The arrays of a context end with it. Memory in which arrays lie is the context's.
+pub(crate) fn end_context(session: &'static Connection, context: &Context) {
+    for array in ARRAYS.remove_all(|array| array.context == context.id) {
+        if let Place::Driver { number, level: 0 } = array.place {
+            // A connection that has gone wrong has nothing to give back.
+            let _ = session.control(&Op::ArrayDestroy { array: number });
+        }
+    }
     MIPMAPPED.remove_all(|mipmapped| mipmapped.context == context.id);
 }
 
-/// Refuses what concerns arrays where the device has its own.
-pub(crate) fn require_textures(session: &Connection, ordinal: u32) -> Try {
-    match device::all(session).get(ordinal as usize) {
-        Some(device) if !device.facts.capabilities.has_textures => Err(unsupported("arrays, textures and surfaces on a real card are not supported")),
-        _ => Ok(()),
+/// Who makes the arrays and objects of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// This library, in the program's memory.
+    Library,
+    /// The device's driver, in the executor.
+    Driver,
+}
+
+/// Who makes the arrays and objects of a device.
+///
+/// # Errors
+/// NOT_SUPPORTED where nobody does.
+pub(crate) fn maker(session: &Connection, ordinal: u32) -> Try<Maker> {
+    let device = device::all(session).get(ordinal as usize).ok_or(error::INVALID_DEVICE)?;
+    match &device.facts.capabilities {
+        capabilities if capabilities.has_textures => Ok(Maker::Library),
+        capabilities if capabilities.makes_textures => Ok(Maker::Driver),
+        _ => Err(unsupported("arrays, textures and surfaces on a device that has none")),
     }
 }
 
@@ -136,8 +172,15 @@ impl Array {
         if !inside || !x.is_multiple_of(texel) || !extent.width.is_multiple_of(texel) {
             return Err(error::INVALID_VALUE);
         }
-        let Level { address, pitch, slice } = self.place;
-        Ok(Side { address: address + z * slice + y * pitch + x, pitch, slice, private: false })
+        let at = |address: u64, pitch: u64, slice: u64| Side::known(address + z * slice + y * pitch + x, pitch, slice);
+        Ok(match self.place {
+            Place::Memory(Level { address, pitch, slice }) => at(address, pitch, slice),
+            Place::Driver { number, level } => {
+                let (pitch, rows) = (u64::from(width) * texel, u64::from(height));
+                let array = ArraySide { handle: self.handle, number, level, rows, device: self.device, context: self.context };
+                Side { array: Some(array), ..at(0, pitch, pitch * rows) }
+            }
+        })
     }
 
     /// The bytes of an array of one dimension from an offset on.
@@ -145,8 +188,11 @@ impl Array {
         if self.shape() != Shape::Line {
             return Err(because(error::INVALID_VALUE, "this copy is for arrays of one dimension"));
         }
+        let Place::Memory(place) = self.place else {
+            return self.side([offset, 0, 0], CopyExtent { width: bytes, height: 1, depth: 1 });
+        };
         let end = offset.checked_add(bytes).filter(|end| *end <= self.described.Width as u64 * self.texel()).ok_or(error::INVALID_VALUE)?;
-        Ok(Side { address: self.place.address + offset, pitch: end, slice: end, private: false })
+        Ok(Side::known(place.address + offset, end, end))
     }
 }
 
@@ -171,10 +217,9 @@ fn level_of(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> CUDA_ARRAY3D_DESCRIP
 
 /// Checks a description. Gives what a channel is.
 fn check(session: &Connection, ordinal: u32, described: &CUDA_ARRAY3D_DESCRIPTOR) -> Try<Channel> {
-    require_textures(session, ordinal)?;
     let CUDA_ARRAY3D_DESCRIPTOR { Width, Height, Depth, Flags, .. } = *described;
-    if Flags & !FLAGS != 0 {
-        return Err(unsupported(format!("arrays with flags {:#x}: sparse ones, deferred ones, depth and video", Flags & !FLAGS)));
+    if Flags & !ARRAY_FLAGS != 0 {
+        return Err(unsupported(format!("arrays with flags {:#x}: sparse ones, deferred ones, depth and video", Flags & !ARRAY_FLAGS)));
     }
     let Some(channel) = Channel::of(described.Format) else {
         return Err(unsupported(format!("arrays of format {:#x}: only integers, halves and singles are supported", described.Format.0)));
@@ -223,10 +268,53 @@ fn check(session: &Connection, ordinal: u32, described: &CUDA_ARRAY3D_DESCRIPTOR
     }
 }
 
-/// Makes an array of so many levels, one after the other in one allocation. Gives the allocation
-/// and the levels.
-fn make(session: &Connection, context: &Context, whole: &CUDA_ARRAY3D_DESCRIPTOR, levels: Option<u32>) -> Try<(u64, Vec<Arc<Array>>)> {
+/// Makes an array of so many levels, or one that is not mipmapped. Gives its levels.
+fn make(session: &Connection, context: &Context, whole: &CUDA_ARRAY3D_DESCRIPTOR, levels: Option<u32>) -> Try<Vec<Arc<Array>>> {
+    let maker = maker(session, context.device)?;
     let channel = check(session, context.device, whole)?;
+    let places = match maker {
+        Maker::Library => make_in_memory(session, context, whole, channel, levels)?,
+        Maker::Driver => have_made(session, context, whole, levels)?,
+    };
+    let whole_place = places.first().map(|(_, place)| *place);
+    let made: Option<Vec<Arc<Array>>> = places
+        .into_iter()
+        .map(|(described, place)| {
+            let make = |handle| Arc::new(Array { handle, context: context.id, device: context.device, described, channel, place, is_level: levels.is_some() });
+            ARRAYS.insert(make).map(|(_, array)| array)
+        })
+        .collect();
+    match (made, whole_place) {
+        (Some(made), _) => Ok(made),
+        (None, whole_place) => {
+            if let Some(place) = whole_place {
+                free(session, place)?;
+            }
+            Err(error::OUT_OF_MEMORY)
+        }
+    }
+}
+
+/// Has the device's driver make an array. Gives the size and place of each level.
+fn have_made(session: &Connection, context: &Context, whole: &CUDA_ARRAY3D_DESCRIPTOR, levels: Option<u32>) -> Try<Vec<(CUDA_ARRAY3D_DESCRIPTOR, Place)>> {
+    capture::refuse_unsafe_call()?;
+    let number = u32::try_from(process::new_number()).map_err(|_| error::OUT_OF_MEMORY)?;
+    let CUDA_ARRAY3D_DESCRIPTOR { Width, Height, Depth, Format, NumChannels, Flags } = *whole;
+    let size = [Width, Height, Depth].map(|count| count as u64);
+    let wish = ArrayWish { size, format: Format.0, channels: NumChannels, flags: Flags, levels: levels.unwrap_or(0) };
+    memory::request_memory(session, &Op::ArrayCreate { device: context.device, array: number, wish })?;
+    Ok((0..levels.unwrap_or(1)).map(|level| (level_of(whole, level), Place::Driver { number, level })).collect())
+}
+
+/// Makes an array in the program's memory, one level after the other in one allocation. Gives the
+/// size and place of each level.
+fn make_in_memory(
+    session: &Connection,
+    context: &Context,
+    whole: &CUDA_ARRAY3D_DESCRIPTOR,
+    channel: Channel,
+    levels: Option<u32>,
+) -> Try<Vec<(CUDA_ARRAY3D_DESCRIPTOR, Place)>> {
     let texel = u64::from(channel.bytes()) * u64::from(whole.NumChannels);
     let mut bytes = 0u64;
     let mut places = Vec::new();
@@ -238,27 +326,18 @@ fn make(session: &Connection, context: &Context, whole: &CUDA_ARRAY3D_DESCRIPTOR
     }
     capture::refuse_unsafe_call()?;
     let address = memory::allocate_as(session, context.id, context.device, bytes, Sort::Array)?;
-    let made: Option<Vec<Arc<Array>>> = places
-        .into_iter()
-        .map(|(described, place)| {
-            let place = Level { address: address + place.address, ..place };
-            let make = |handle| Arc::new(Array { handle, context: context.id, described, channel, place, is_level: levels.is_some() });
-            ARRAYS.insert(make).map(|(_, array)| array)
-        })
-        .collect();
-    match made {
-        Some(made) => Ok((address, made)),
-        None => {
-            free(session, address)?;
-            Err(error::OUT_OF_MEMORY)
-        }
-    }
+    Ok(places.into_iter().map(|(described, place)| (described, Place::Memory(Level { address: address + place.address, ..place }))).collect())
 }
 
-/// Gives the memory of an array back.
-fn free(session: &Connection, address: u64) -> Try {
-    let gone = memory::write_allocations().remove(address).ok_or(error::INVALID_VALUE)?;
-    memory::release(session, &gone)
+/// Gives the memory of an array back: of all levels, where this is the place of the first.
+fn free(session: &Connection, place: Place) -> Try {
+    match place {
+        Place::Memory(level) => {
+            let gone = memory::write_allocations().remove(level.address).ok_or(error::INVALID_VALUE)?;
+            memory::release(session, &gone)
+        }
+        Place::Driver { number, .. } => session.control(&Op::ArrayDestroy { array: number }),
+    }
 }
 
 pub unsafe fn cuArray3DCreate_v2(out: *mut CUarray, described: *const CUDA_ARRAY3D_DESCRIPTOR) -> Try {
@@ -268,7 +347,7 @@ pub unsafe fn cuArray3DCreate_v2(out: *mut CUarray, described: *const CUDA_ARRAY
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
-    let (_, made) = make(session, &context, &described, None)?;
+    let made = make(session, &context, &described, None)?;
     put!(out, made[0].as_c());
     Ok(())
 }
@@ -289,7 +368,7 @@ pub unsafe fn cuArrayDestroy(handle: CUarray) -> Try {
     capture::refuse_unsafe_call()?;
     context::drain_by_id(session, array.context)?;
     ARRAYS.remove(array.handle).ok_or(error::INVALID_HANDLE)?;
-    free(session, array.place.address)
+    free(session, array.place)
 }
 
 pub unsafe fn cuArray3DGetDescriptor_v2(out: *mut CUDA_ARRAY3D_DESCRIPTOR, handle: CUarray) -> Try {
@@ -316,8 +395,8 @@ pub unsafe fn cuMipmappedArrayCreate(out: *mut CUmipmappedArray, described: *con
     let longest = described.Width.max(described.Height).max(if layered { 0 } else { described.Depth }).max(1);
     // As the driver: no more than the size allows, and one at least.
     let levels = levels.clamp(1, 1 + longest.ilog2()).min(MOST_LEVELS as u32);
-    let (address, levels) = make(session, &context, &described, Some(levels))?;
-    let (handle, _) = MIPMAPPED.insert(|_| Arc::new(Mipmapped { context: context.id, address, levels })).ok_or(error::OUT_OF_MEMORY)?;
+    let levels = make(session, &context, &described, Some(levels))?;
+    let (handle, _) = MIPMAPPED.insert(|_| Arc::new(Mipmapped { context: context.id, levels })).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, core::ptr::without_provenance_mut(handle as usize));
     Ok(())
 }
@@ -338,7 +417,7 @@ pub unsafe fn cuMipmappedArrayDestroy(handle: CUmipmappedArray) -> Try {
     for level in &mipmapped.levels {
         ARRAYS.remove(level.handle);
     }
-    free(session, mipmapped.address)
+    mipmapped.levels.first().map_or(Ok(()), |first| free(session, first.place))
 }
 
 #[cfg(test)]
@@ -354,8 +433,8 @@ mod tests {
     fn array(size: [usize; 3], flags: c_uint) -> Array {
         let described = described(size, flags);
         let (pitch, slice, _) = lay_out(&described, 8).unwrap();
-        let place = Level { address: 0x1000, pitch, slice };
-        Array { handle: 0, context: 0, described, channel: Channel::Single, place, is_level: false }
+        let place = Place::Memory(Level { address: 0x1000, pitch, slice });
+        Array { handle: 0, context: 0, device: 0, described, channel: Channel::Single, place, is_level: false }
     }
 
     #[test]
@@ -385,6 +464,20 @@ mod tests {
             assert!(array.side(from, extent).is_err(), "{from:?}");
         }
         assert!(array.side([u64::MAX - 7, 0, 0], extent(8, 1, 1)).is_err() && array.line(0, 8).is_err());
+    }
+
+    #[test]
+    fn copies_of_a_drivers_array_name_it_and_stay_inside() {
+        let array = Array { handle: 77, place: Place::Driver { number: 5, level: 1 }, ..array([9, 4, 3], 0) };
+        let extent = |width, height, depth| CopyExtent { width, height, depth };
+        let side = array.side([8, 1, 2], extent(64, 3, 1)).unwrap();
+        let named = side.array.unwrap();
+        assert_eq!((named.handle, named.number, named.level, side.place(&named)), (77, 5, 1, [8, 1, 2]));
+        assert!(array.side([8, 0, 0], extent(72, 1, 1)).is_err() && array.line(0, 8).is_err());
+        let line = Array { place: Place::Driver { number: 6, level: 0 }, ..self::array([9, 0, 0], 0) };
+        let side = line.line(16, 56).unwrap();
+        assert_eq!(side.place(&side.array.unwrap()), [16, 0, 0]);
+        assert!(line.line(16, 64).is_err());
     }
 
     #[test]

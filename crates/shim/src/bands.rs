@@ -14,6 +14,26 @@ pub struct Side {
     pub slice: u64,
     /// The program's private memory; else an address the executor knows.
     pub private: bool,
+    /// An array of the device's driver, in place of memory. Then the rest of the side counts bytes
+    /// of the array, as though it lay row after row from address 0.
+    pub array: Option<ArraySide>,
+}
+
+/// An array that only its device's driver can lay out, as a side of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArraySide {
+    /// The word that the program holds.
+    pub handle: u64,
+    /// The number by which the executor knows it.
+    pub number: u32,
+    /// Its level.
+    pub level: u32,
+    /// Rows of a slice.
+    pub rows: u64,
+    /// By the program's ordinals.
+    pub device: u32,
+    /// The id of its context.
+    pub context: u64,
 }
 
 /// Bytes of a large staging slice: no band is larger.
@@ -74,6 +94,23 @@ pub(crate) fn pieces(extent: CopyExtent) -> impl Iterator<Item = (u64, u64, Copy
 }
 
 impl Side {
+    /// A side in memory that the executor knows.
+    pub(crate) const fn known(address: u64, pitch: u64, slice: u64) -> Side {
+        Side { address, pitch, slice, private: false, array: None }
+    }
+
+    /// A side in the program's private memory.
+    pub(crate) const fn own(address: u64, pitch: u64, slice: u64) -> Side {
+        Side { address, pitch, slice, private: true, array: None }
+    }
+
+    /// The first byte of a row, the first row and the first slice of a side that is an array.
+    pub(crate) fn place(&self, array: &ArraySide) -> [u64; 3] {
+        let (pitch, rows) = (self.pitch.max(1), array.rows.max(1));
+        let row = self.address / pitch;
+        [self.address % pitch, row % rows, row / rows]
+    }
+
     /// The same side from this slice and row on.
     pub(crate) fn at(&self, z: u64, y: u64) -> Side {
         Side { address: self.address + z * self.slice + y * self.pitch, ..*self }

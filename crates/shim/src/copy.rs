@@ -40,10 +40,10 @@ fn side(claim: Claim, address: u64, pitch: u64, slice: u64, extent: CopyExtent) 
     let known = allocations.find(address);
     let whole = |allocation: &memory::Allocation| address.checked_add(bytes).is_some_and(|end| end <= allocation.end());
     match known {
-        Some(allocation) if whole(allocation) => Ok(Side { address: allocation.wire_address(address), pitch, slice, private: false }),
-        Some(allocation) if allocation.on_host() => Ok(Side { address, pitch, slice, private: true }),
-        Some(_) if allocations.covers(address, bytes) => Ok(Side { address, pitch, slice, private: false }),
-        None if claim != Claim::Device && !in_arena(address) && address != 0 => Ok(Side { address, pitch, slice, private: true }),
+        Some(allocation) if whole(allocation) => Ok(Side::known(allocation.wire_address(address), pitch, slice)),
+        Some(allocation) if allocation.on_host() => Ok(Side::own(address, pitch, slice)),
+        Some(_) if allocations.covers(address, bytes) => Ok(Side::known(address, pitch, slice)),
+        None if claim != Claim::Device && !in_arena(address) && address != 0 => Ok(Side::own(address, pitch, slice)),
         _ => Err(error::INVALID_VALUE),
     }
 }
@@ -94,7 +94,7 @@ unsafe fn transfer(session: &'static Connection, stream: &Arc<Stream>, transfer:
 fn line(target: (Claim, u64), source: (Claim, u64), bytes: usize) -> Try<Transfer> {
     let extent = CopyExtent { width: bytes as u64, height: 1, depth: 1 };
     if bytes == 0 {
-        let nothing = Side { address: 0, pitch: 0, slice: 0, private: false };
+        let nothing = Side::known(0, 0, 0);
         return Ok(Transfer { target: nothing, source: nothing, extent });
     }
     Ok(Transfer { target: side(target.0, target.1, 0, 0, extent)?, source: side(source.0, source.1, 0, 0, extent)?, extent })
@@ -308,7 +308,7 @@ pub(crate) fn plan(copy: &CUDA_MEMCPY3D) -> Try<Transfer> {
         height: copy.dstHeight,
     };
     if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
-        let nothing = Side { address: 0, pitch: 0, slice: 0, private: false };
+        let nothing = Side::known(0, 0, 0);
         return Ok(Transfer { target: nothing, source: nothing, extent });
     }
     Ok(Transfer { target: target.side(extent)?, source: source.side(extent)?, extent })
@@ -369,7 +369,7 @@ unsafe fn solid(copy: &CUDA_MEMCPY3D, stream: CUstream, wait: Wait) -> Try {
     let stream = context::stream(session, stream)?;
     let plan = plan(copy)?;
     // Between two places of the device the driver does not wait.
-    let device = |side: &Side| !side.private && in_arena(side.address);
+    let device = |side: &Side| side.array.is_some() || !side.private && in_arena(side.address);
     let wait = match wait {
         Wait::Done if device(&plan.source) && device(&plan.target) => Wait::Peers,
         other => other,

@@ -79,6 +79,9 @@ fn way(session: &Connection, own: u32, owner: u32) -> Option<&'static Peer> {
 
 /// The device whose memory a side of a copy is; none for host memory.
 fn device_of(side: &Side) -> Option<u32> {
+    if let Some(array) = &side.array {
+        return Some(array.device);
+    }
     if side.private || !in_arena(side.address) {
         return None;
     }
@@ -114,7 +117,9 @@ pub(crate) fn is_foreign(session: &Connection, device: u32, sides: &[&Side]) -> 
 
 /// Whether a copy in a stream of this device touches memory that the device does not reach.
 pub(crate) fn crosses(session: &Connection, device: u32, sides: &[&Side]) -> bool {
-    let far = |side: &Side| device_of(side).filter(|owner| *owner != device).is_some_and(|owner| !reaches(session, device, owner, side.address));
+    let far = |side: &Side| {
+        device_of(side).filter(|owner| *owner != device).is_some_and(|owner| side.array.is_some() || !reaches(session, device, owner, side.address))
+    };
     device::all(session).len() > 1 && sides.iter().any(|side| far(side))
 }
 
@@ -124,7 +129,10 @@ pub(crate) fn crosses(session: &Connection, device: u32, sides: &[&Side]) -> boo
 /// # Errors
 /// As [`Connection::wait`].
 pub(crate) fn drain_owners(session: &Connection, sides: &[&Side]) -> Try {
-    let of = |side: &&Side| memory::read_allocations().find(side.address).map(|known| known.context);
+    let of = |side: &&Side| match &side.array {
+        Some(array) => Some(array.context),
+        None => memory::read_allocations().find(side.address).map(|known| known.context),
+    };
     let owners: BTreeSet<u64> = sides.iter().filter(|side| !side.private).filter_map(of).collect();
     owners.into_iter().try_for_each(|context| context::drain_by_id(session, context))
 }

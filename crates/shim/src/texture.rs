@@ -1,6 +1,11 @@
-//! Texture and surface objects: descriptions in the pinned window, which the device reads
-//! ([`cumux_wire::texture`]). The handle that a kernel gets is the description's address.
+//! Texture and surface objects.
+//!
+//! On a device that executes texture instructions itself they are descriptions in the pinned
+//! window, which the device reads ([`cumux_wire::texture`]). The handle that a kernel gets is the
+//! description's address. On a real card the executor has the driver make them, and a program gets
+//! the driver's own handle, because kernels are given it as an ordinary number.
 
+use crate::array::{Maker, Place};
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::ffi::{Try, error, get, put};
@@ -13,6 +18,7 @@ use cumux_abi::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray_format, CUdeviceptr, CUfilter_mode, CUresourceViewFormat,
     CUresourcetype, CUsurfObject, CUtexObject,
 };
+use cumux_wire::record::{ObjectWish, Op, Resource, TextureWish, ViewWish};
 use cumux_wire::texture::{AddressMode, Channel, DESCRIPTION_BYTES, Description, Level, Sampling, Shape};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,6 +29,7 @@ const MOST_LINEAR: u64 = 1 << 28;
 /// What the program said of an object.
 struct Object {
     context: u64,
+    maker: Maker,
     resource: CUDA_RESOURCE_DESC,
     /// `None` for a surface.
     texture: Option<(CUDA_TEXTURE_DESC, CUDA_RESOURCE_VIEW_DESC)>,
@@ -31,44 +38,135 @@ struct Object {
 // SAFETY: the pointers in it are handles of the program: words, which nobody follows.
 unsafe impl Send for Object {}
 
-/// All objects, by their handles.
-static OBJECTS: Mutex<BTreeMap<u64, Object>> = Mutex::new(BTreeMap::new());
+/// Handle and device of an object. Drivers of two cards may give the same handle.
+type Key = (u64, u32);
+
+/// All objects.
+static OBJECTS: Mutex<BTreeMap<Key, Object>> = Mutex::new(BTreeMap::new());
 
 /// The objects of a context end with it.
 pub(crate) fn end_context(session: &'static Connection, context: &Context) {
     let mut objects = lock(&OBJECTS);
-    objects.retain(|handle, object| {
+    objects.retain(|key, object| {
         let stays = object.context != context.id;
         if !stays {
-            session.window.return_piece(*handle);
+            // A connection that has gone wrong has nothing to give back.
+            let _ = give_back(session, *key, object.maker);
         }
         stays
     });
 }
 
+/// Ends an object that nobody knows any more.
+fn give_back(session: &Connection, (handle, device): Key, maker: Maker) -> Try {
+    match maker {
+        Maker::Library => {
+            session.window.return_piece(handle);
+            Ok(())
+        }
+        Maker::Driver => session.control(&Op::ObjectDestroy { device, handle }),
+    }
+}
+
+/// The object of this handle on the current context's device, or on the only device that has one.
+fn find(objects: &BTreeMap<Key, Object>, handle: u64, is_texture: bool) -> Option<(Key, &Object)> {
+    let device = context::top().map(|context| context.device);
+    let mut known = objects.range((handle, 0)..=(handle, u32::MAX)).filter(|(_, object)| object.texture.is_some() == is_texture);
+    let first = known.clone().next();
+    known.find(|((_, of), _)| Some(*of) == device).or(first).map(|(key, object)| (*key, object))
+}
+
 /// Writes a description and remembers the object. Gives the handle.
-fn add(session: &Connection, context: &Context, described: &Description, object: Object) -> Try<u64> {
+fn add(session: &Connection, context: &Context, described: &Description, object: Said) -> Try<u64> {
     let handle = session.window.take_piece(DESCRIPTION_BYTES as u64, 64)?;
     let announced = session.announce_window(handle + DESCRIPTION_BYTES as u64);
     if announced.is_err() || !session.window.write(handle, &described.encode()) {
         session.window.return_piece(handle);
         return announced.and(Err(error::UNKNOWN));
     }
-    lock(&OBJECTS).insert(handle, Object { context: context.id, ..object });
+    remember(context, handle, Maker::Library, object);
     Ok(handle)
+}
+
+/// What the program says of an object when it makes it: [`Object`] has the meanings.
+type Said = (CUDA_RESOURCE_DESC, Option<(CUDA_TEXTURE_DESC, CUDA_RESOURCE_VIEW_DESC)>);
+
+fn remember(context: &Context, handle: u64, maker: Maker, (resource, texture): Said) {
+    lock(&OBJECTS).insert((handle, context.device), Object { context: context.id, maker, resource, texture });
+}
+
+/// Has the device's driver make an object. Gives the handle.
+fn have_made(session: &Connection, context: &Context, wish: ObjectWish, object: Said) -> Try<u64> {
+    let [handle, ..] = session.call(&Op::ObjectCreate { device: context.device, wish })?;
+    remember(context, handle, Maker::Driver, object);
+    Ok(handle)
+}
+
+/// A resource as the executor knows it. It has been checked.
+fn name_resource(context: &Context, resource: &CUDA_RESOURCE_DESC) -> Try<Resource> {
+    let number = |array: &array::Array| match array.place {
+        Place::Driver { number, level } if array.device == context.device => Ok((number, level)),
+        _ => Err(error::INVALID_VALUE),
+    };
+    match resource.resType {
+        CUresourcetype::CU_RESOURCE_TYPE_ARRAY => {
+            // SAFETY: the type says which part of the union is meant; any bits are a handle.
+            let (array, level) = number(&*array::find(unsafe { resource.res.array.hArray })?)?;
+            Ok(Resource::Array { array, level })
+        }
+        CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
+            // SAFETY: as above.
+            let mipmapped = array::find_mipmapped(unsafe { resource.res.mipmap.hMipmappedArray })?;
+            let (array, _) = number(mipmapped.levels.first().ok_or(error::INVALID_HANDLE)?)?;
+            Ok(Resource::Mipmapped { array })
+        }
+        CUresourcetype::CU_RESOURCE_TYPE_LINEAR => {
+            // SAFETY: as above; any bits are numbers.
+            let linear = unsafe { resource.res.linear };
+            let (address, bytes) = (find_memory(linear.devPtr)?, linear.sizeInBytes as u64);
+            Ok(Resource::Linear { address, format: linear.format.0, channels: linear.numChannels, bytes })
+        }
+        CUresourcetype::CU_RESOURCE_TYPE_PITCH2D => {
+            // SAFETY: as above; any bits are numbers.
+            let plane = unsafe { resource.res.pitch2D };
+            let size = [plane.width, plane.height, plane.pitchInBytes].map(|count| count as u64);
+            Ok(Resource::Pitched { address: find_memory(plane.devPtr)?, format: plane.format.0, channels: plane.numChannels, size })
+        }
+        _ => Err(error::INVALID_VALUE),
+    }
+}
+
+fn texture_wish(texture: &CUDA_TEXTURE_DESC) -> TextureWish {
+    TextureWish {
+        address: texture.addressMode.map(|mode| mode.0),
+        filter: texture.filterMode.0,
+        level_filter: texture.mipmapFilterMode.0,
+        flags: texture.flags,
+        anisotropy: texture.maxAnisotropy,
+        level_bias: texture.mipmapLevelBias.to_bits(),
+        levels: [texture.minMipmapLevelClamp, texture.maxMipmapLevelClamp].map(f32::to_bits),
+        border: texture.borderColor.map(f32::to_bits),
+    }
+}
+
+fn view_wish(view: &CUDA_RESOURCE_VIEW_DESC) -> ViewWish {
+    ViewWish {
+        format: view.format.0,
+        ranges: [view.firstMipmapLevel, view.lastMipmapLevel, view.firstLayer, view.lastLayer],
+        size: [view.width, view.height, view.depth].map(|count| count as u64),
+    }
 }
 
 /// Forgets an object.
 fn remove(handle: u64, is_texture: bool) -> Try {
     let session = process::enter()?;
-    let known = |objects: &BTreeMap<u64, Object>| objects.get(&handle).filter(|object| object.texture.is_some() == is_texture).map(|object| object.context);
-    let context = known(&lock(&OBJECTS)).ok_or(error::INVALID_VALUE)?;
+    let known = |objects: &BTreeMap<Key, Object>| find(objects, handle, is_texture).map(|(key, object)| (key, object.context));
+    let (key, context) = known(&lock(&OBJECTS)).ok_or(error::INVALID_VALUE)?;
     // Work under way may still use it.
     context::drain_by_id(session, context)?;
-    if lock(&OBJECTS).remove(&handle).is_some() {
-        session.window.return_piece(handle);
-    }
-    Ok(())
+    // A separate statement, so that the lock is released.
+    let gone = lock(&OBJECTS).remove(&key);
+    gone.map_or(Ok(()), |object| give_back(session, key, object.maker))
 }
 
 /// The memory at an address, as the executor knows it.
@@ -89,7 +187,9 @@ fn channel_of(format: CUarray_format, channels: u32) -> Try<(Channel, u8)> {
 fn describe_levels(levels: &[Arc<array::Array>]) -> Try<Description> {
     let Some(first) = levels.first() else { return Err(error::INVALID_VALUE) };
     let (size, layers) = first.size();
-    let places = levels.iter().map(|level| level.place).collect();
+    // A place of the driver's is not described.
+    let place = |level: &Arc<array::Array>| if let Place::Memory(place) = level.place { place } else { Level::default() };
+    let places = levels.iter().map(place).collect();
     let channels = first.described.NumChannels as u8;
     Ok(Description { shape: first.shape(), channel: first.channel, channels, size, layers, levels: places, sampling: None })
 }
@@ -224,8 +324,16 @@ pub unsafe fn cuTexObjectCreate(
     if out.is_null() || resource.flags != 0 {
         return Err(error::INVALID_VALUE);
     }
-    array::require_textures(session, context.device)?;
+    let maker = array::maker(session, context.device)?;
     let mut described = describe_resource(&resource)?;
+    if maker == Maker::Driver {
+        // The driver checks the rest.
+        let (view, has_view) = if view.is_null() { (CUDA_RESOURCE_VIEW_DESC::default(), false) } else { (get!(view), true) };
+        let view_wish = has_view.then(|| view_wish(&view));
+        let wish = ObjectWish { resource: name_resource(&context, &resource)?, texture: Some(texture_wish(&texture)), view: view_wish };
+        put!(out, have_made(session, &context, wish, (resource, Some((texture, view))))?);
+        return Ok(());
+    }
     described.sampling = Some(describe_sampling(&texture, &described)?);
     let view = if view.is_null() {
         CUDA_RESOURCE_VIEW_DESC::default()
@@ -234,7 +342,7 @@ pub unsafe fn cuTexObjectCreate(
         check_view(&view, &described)?;
         view
     };
-    put!(out, add(session, &context, &described, Object { context: 0, resource, texture: Some((texture, view)) })?);
+    put!(out, add(session, &context, &described, (resource, Some((texture, view))))?);
     Ok(())
 }
 
@@ -262,8 +370,13 @@ pub unsafe fn cuSurfObjectCreate(out: *mut CUsurfObject, resource: *const CUDA_R
     if !array.is_surface() {
         return Err(error::INVALID_VALUE);
     }
+    if let Place::Driver { .. } = array.place {
+        let wish = ObjectWish { resource: name_resource(&context, &resource)?, texture: None, view: None };
+        put!(out, have_made(session, &context, wish, (resource, None))?);
+        return Ok(());
+    }
     let described = describe_levels(&[array])?;
-    put!(out, add(session, &context, &described, Object { context: 0, resource, texture: None })?);
+    put!(out, add(session, &context, &described, (resource, None))?);
     Ok(())
 }
 
@@ -274,7 +387,8 @@ pub unsafe fn cuSurfObjectDestroy(handle: CUsurfObject) -> Try {
 /// What the program said of an object.
 fn with_object<T>(handle: u64, is_texture: bool, answer: impl FnOnce(&Object) -> Option<T>) -> Try<T> {
     process::enter()?;
-    lock(&OBJECTS).get(&handle).filter(|object| object.texture.is_some() == is_texture).and_then(answer).ok_or(error::INVALID_VALUE)
+    let objects = lock(&OBJECTS);
+    find(&objects, handle, is_texture).and_then(|(_, object)| answer(object)).ok_or(error::INVALID_VALUE)
 }
 
 pub unsafe fn cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, handle: CUtexObject) -> Try {

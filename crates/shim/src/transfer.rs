@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::connection::pipe::TimelineId;
 use crate::connection::staging::Taken;
 use crate::ffi::Try;
-use cumux_wire::record::{CopyExtent, Op};
+use cumux_wire::record::{CopyEnd, CopyExtent, Op};
 use std::collections::VecDeque;
 
 /// Bands of a copy to private memory that are under way at once.
@@ -30,6 +30,9 @@ pub struct Transfer {
 impl Transfer {
     /// Rows that follow one another without a gap are one row.
     fn flattened(mut self) -> Self {
+        if self.target.array.or(self.source.array).is_some() {
+            return self;
+        }
         let CopyExtent { width, height, depth } = self.extent;
         let dense = |side: &Side| (height == 1 || side.pitch == width) && (depth == 1 || side.slice == width * height);
         if dense(&self.target) && dense(&self.source) {
@@ -45,6 +48,9 @@ impl Transfer {
 
     /// The record of a copy between two places that the executor knows.
     pub(crate) fn record(target: Side, source: Side, extent: CopyExtent) -> Op {
+        if target.array.or(source.array).is_some() {
+            return Op::ArrayCopy { target: end(&target), source: end(&source), extent };
+        }
         Op::Copy {
             target: target.address,
             target_pitch: target.pitch,
@@ -133,6 +139,14 @@ impl Transfer {
     }
 }
 
+/// A side as a record names it where an array takes part.
+fn end(side: &Side) -> CopyEnd {
+    match &side.array {
+        Some(array) => CopyEnd::Array { array: array.number, level: array.level, at: side.place(array) },
+        None => CopyEnd::Memory { address: side.address, pitch: side.pitch, slice: side.slice },
+    }
+}
+
 /// The part of a side that a band covers.
 pub(crate) fn part(side: &Side, band: Band) -> Side {
     Side { address: band.at(side), slice: 0, ..*side }
@@ -140,7 +154,7 @@ pub(crate) fn part(side: &Side, band: Band) -> Side {
 
 /// A band in its staging slice, as a side.
 pub(crate) fn staged(slice: Taken, band: Band) -> Side {
-    Side { address: slice.address, pitch: band.width, slice: 0, private: false }
+    Side::known(slice.address, band.width, 0)
 }
 
 /// Copies the rows of a band between two places of this process.
@@ -159,14 +173,31 @@ unsafe fn rows(source: u64, source_pitch: u64, target: u64, target_pitch: u64, b
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bands::ArraySide;
 
     #[test]
     fn dense_rectangles_become_one_line() {
-        let side = |pitch, slice| Side { address: 4096, pitch, slice, private: false };
+        let side = |pitch, slice| Side::known(4096, pitch, slice);
         let of = |source, target| Transfer { target, source, extent: CopyExtent { width: 10, height: 4, depth: 2 } }.flattened().extent;
         assert_eq!(of(side(10, 40), side(10, 40)), CopyExtent { width: 80, height: 1, depth: 1 });
         assert_eq!(of(side(16, 64), side(10, 40)).height, 4);
         assert_eq!(of(side(10, 48), side(10, 40)).height, 4);
+    }
+
+    #[test]
+    fn an_array_is_named_by_its_parts() {
+        let array = ArraySide { handle: 1, number: 7, level: 2, rows: 5, device: 0, context: 1 };
+        // Rows of 40 bytes; from byte 8 of row 3 of slice 2.
+        let side = Side { array: Some(array), ..Side::known(2 * 200 + 3 * 40 + 8, 40, 200) };
+        let memory = Side::known(0x1000, 16, 32);
+        let extent = CopyExtent { width: 16, height: 2, depth: 1 };
+        let Op::ArrayCopy { target, source, .. } = Transfer::record(side, memory, extent) else { panic!("no copy of an array") };
+        assert_eq!((target, source), (CopyEnd::Array { array: 7, level: 2, at: [8, 3, 2] }, CopyEnd::Memory { address: 0x1000, pitch: 16, slice: 32 }));
+        let band = Band { x: 4, y: 1, z: 1, width: 4, rows: 1 };
+        assert_eq!(end(&part(&side, band)), CopyEnd::Array { array: 7, level: 2, at: [12, 4, 3] });
+        assert_eq!(end(&side.at(1, 1)), CopyEnd::Array { array: 7, level: 2, at: [8, 4, 3] });
+        let dense = Transfer { target: Side { array: Some(array), ..Side::known(0, 16, 80) }, source: memory, extent };
+        assert_eq!(dense.flattened(), dense, "rows of an array are not one line");
     }
 
     #[test]

@@ -57,6 +57,10 @@ pub struct Capabilities {
     /// memory ([`crate::texture`]): arrays are memory like any other there.
     #[serde(default)]
     pub has_textures: bool,
+    /// The device's driver makes arrays, texture objects and surface objects, and what it has made
+    /// is of use in its process alone: they do not outlive the executor.
+    #[serde(default)]
+    pub makes_textures: bool,
     /// `cudaGraphSetConditional` in a kernel writes to the address that its handle is. Without that
     /// nobody but the driver knows what a kernel has said.
     #[serde(default)]
@@ -101,6 +105,7 @@ impl Capabilities {
             needs_cores: sum.needs_cores || next.needs_cores,
             runs_ptx_alone: sum.runs_ptx_alone || next.runs_ptx_alone,
             has_textures: sum.has_textures && next.has_textures,
+            makes_textures: sum.makes_textures && next.makes_textures,
             sets_conditions: sum.sets_conditions && next.sets_conditions,
             exclusive: match (sum.exclusive, next.exclusive.clone()) {
                 (Some(sum), Some(next)) => Some(format!("{sum}; {next}")),

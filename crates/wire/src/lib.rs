@@ -20,7 +20,7 @@ pub mod text;
 pub mod texture;
 
 /// Version of everything in this crate. Raised with every change of a layout or a message.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// CUDA's own numbers that cross process borders, by their names. `cumux_abi` states each once,
 /// from the public header.

@@ -7,12 +7,14 @@
 //! and dimension products that do not overflow. It says nothing about handles and addresses: those
 //! the executor looks up.
 
+mod array;
 mod fields;
 mod launch;
 mod lending;
 mod op;
 mod tensor;
 
+pub use array::{ARRAY_FLAGS, ArrayWish, CopyEnd, ObjectWish, Resource, TextureWish, ViewWish};
 pub use launch::{Launch, LaunchFields, Parameters};
 pub use lending::{event_cell, lent};
 pub use op::Op;

@@ -8,7 +8,7 @@
 use crate::facts::DeviceFacts;
 use crate::layout::WINDOW_BASE;
 use crate::limits::volume;
-use crate::record::{LaunchFields, Op};
+use crate::record::{CopyEnd, LaunchFields, Op};
 use serde::{Deserialize, Serialize};
 
 /// The environment variable with the path of the recorder's socket.
@@ -123,6 +123,15 @@ pub fn moved(op: &Op) -> Option<(Way, u64)> {
     match op {
         Op::Copy { target, source, extent, .. } => {
             let way = match (*target >= WINDOW_BASE, *source >= WINDOW_BASE) {
+                (false, true) => Way::ToDevice,
+                (true, false) => Way::ToHost,
+                _ => Way::OnDevice,
+            };
+            Some((way, extent.width.saturating_mul(extent.height).saturating_mul(extent.depth)))
+        }
+        Op::ArrayCopy { target, source, extent } => {
+            let is_host = |end: &CopyEnd| end.address().is_some_and(|address| address >= WINDOW_BASE);
+            let way = match (is_host(target), is_host(source)) {
                 (false, true) => Way::ToDevice,
                 (true, false) => Way::ToHost,
                 _ => Way::OnDevice,

@@ -3,9 +3,51 @@
 
 use cumux_wire::layout::{ANSWERS, EVENTS, STREAMS};
 use cumux_wire::record::{
-    CopyExtent, DecodeError, HEADER_BYTES, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, encode_launch, length, pad,
+    ARRAY_FLAGS, ArrayWish, CopyEnd, CopyExtent, DecodeError, HEADER_BYTES, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, ObjectWish, Op,
+    Resource, TextureWish, ViewWish, decode, encode, encode_launch, length, pad,
 };
 use proptest::prelude::*;
+
+/// Formats of arrays: bytes, halves and singles.
+const FORMATS: [u32; 3] = [1, 0x10, 0x20];
+
+fn array() -> impl Strategy<Value = ArrayWish> {
+    let size = [1_u64..1 << 18, 0..1 << 18, 0..1 << 18];
+    (size, 0_usize..3, 0_u32..3, any::<u32>(), 0_u32..17).prop_map(|(size, format, channels, flags, levels)| ArrayWish {
+        size,
+        format: FORMATS[format],
+        channels: 1 << channels,
+        flags: flags & ARRAY_FLAGS,
+        levels,
+    })
+}
+
+fn end_in_array() -> impl Strategy<Value = CopyEnd> {
+    (1_u32.., any::<u32>(), any::<[u64; 3]>()).prop_map(|(array, level, at)| CopyEnd::Array { array, level, at })
+}
+
+fn end() -> impl Strategy<Value = CopyEnd> {
+    let memory = (0_u64..1 << 40).prop_map(|address| CopyEnd::Memory { address, pitch: 8192, slice: 1 << 20 });
+    prop_oneof![memory, end_in_array()]
+}
+
+fn resource() -> impl Strategy<Value = Resource> {
+    prop_oneof![
+        any::<[u32; 2]>().prop_map(|[array, level]| Resource::Array { array, level }),
+        any::<u32>().prop_map(|array| Resource::Mipmapped { array }),
+        any::<([u64; 2], [u32; 2])>().prop_map(|([address, bytes], [format, channels])| Resource::Linear { address, format, channels, bytes }),
+        any::<(u64, [u32; 2], [u64; 3])>().prop_map(|(address, [format, channels], size)| Resource::Pitched { address, format, channels, size }),
+    ]
+}
+
+fn object() -> impl Strategy<Value = ObjectWish> {
+    let texture =
+        any::<([u32; 3], [u32; 5], [u32; 2], [u32; 4])>().prop_map(|(address, [filter, level_filter, flags, anisotropy, level_bias], levels, border)| {
+            TextureWish { address, filter, level_filter, flags, anisotropy, level_bias, levels, border }
+        });
+    let view = any::<(u32, [u32; 4], [u64; 3])>().prop_map(|(format, ranges, size)| ViewWish { format, ranges, size });
+    (resource(), proptest::option::of(texture), proptest::option::of(view)).prop_map(|(resource, texture, view)| ObjectWish { resource, texture, view })
+}
 
 fn op() -> impl Strategy<Value = Op> {
     let word = any::<u32>();
@@ -66,6 +108,14 @@ fn op() -> impl Strategy<Value = Op> {
             height: 1,
             pitch: 0
         }),
+        (any::<bool>(), end_in_array(), end(), 1_u64..5000, 1_u64..50, 1_u64..9).prop_map(|(turned, array, other, width, height, depth)| {
+            let (target, source) = if turned { (array, other) } else { (other, array) };
+            Op::ArrayCopy { target, source, extent: CopyExtent { width, height, depth } }
+        }),
+        (word, 1_u32.., array()).prop_map(|(device, array, wish)| Op::ArrayCreate { device, array, wish }),
+        word.prop_map(|array| Op::ArrayDestroy { array }),
+        (word, object()).prop_map(|(device, wish)| Op::ObjectCreate { device, wish }),
+        (word, any::<u64>()).prop_map(|(device, handle)| Op::ObjectDestroy { device, handle }),
         (0..EVENTS as u32).prop_map(|event| Op::EventTime { event }),
         (stream, any::<u64>()).prop_map(|(stream, seq)| Op::Wait { stream, seq }),
         Just(Op::HostCall),

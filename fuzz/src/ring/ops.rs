@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use cumux_wire::layout::ARENA_BASE;
-use cumux_wire::record::{CopyExtent, Launch, Op, TensorWish};
+use cumux_wire::record::{ArrayWish, CopyEnd, CopyExtent, Launch, ObjectWish, Op, Resource, TensorWish, TextureWish};
 
 /// Most of the times a small number is meant.
 const SMALL: [u32; 6] = [0, 1, 2, 3, 4095, 4096];
@@ -82,7 +82,7 @@ fn launch(bytes: &mut Bytes<'_>, known: &Known) -> Op {
 /// An operation of any kind.
 pub fn op(bytes: &mut Bytes<'_>, known: &Known) -> Op {
     let at = |bytes: &mut Bytes<'_>| known.address(bytes);
-    match bytes.below(48) {
+    match bytes.below(52) {
         0..=3 => {
             Op::StreamCreate { index: stream(bytes), device: device(bytes), priority: bytes.mostly(&[0, 1]).cast_signed(), partition: bytes.pick(&[0, 0, 1]) }
         }
@@ -138,6 +138,27 @@ pub fn op(bytes: &mut Bytes<'_>, known: &Known) -> Op {
         44 => Op::HostCall,
         45 => Op::ValueWrite { address: at(bytes) & !7, value: bytes.long(), bytes: bytes.pick(&[4, 8]) },
         46 => Op::ValueWait { address: at(bytes) & !7, value: u64::from(bytes.byte()), bytes: bytes.pick(&[4, 8]), condition: bytes.pick(&[0, 1, 2, 3]) },
+        48 => Op::ArrayCreate { device: device(bytes), array: handle(bytes).max(1), wish: array(bytes) },
+        49 if bytes.one_in(2) => Op::ArrayDestroy { array: handle(bytes) },
+        49 => Op::ObjectDestroy { device: device(bytes), handle: u64::from(handle(bytes)) },
+        50 => Op::ObjectCreate {
+            device: device(bytes),
+            wish: ObjectWish {
+                resource: match bytes.below(4) {
+                    0 => Resource::Array { array: handle(bytes), level: bytes.mostly(&[0, 1]) },
+                    1 => Resource::Mipmapped { array: handle(bytes) },
+                    2 => Resource::Linear { address: at(bytes), format: bytes.mostly(&[1, 0x20]), channels: bytes.mostly(&[1, 2, 4]), bytes: size(bytes) },
+                    _ => Resource::Pitched { address: at(bytes), format: 0x20, channels: 1, size: [width(bytes), width(bytes), size(bytes)] },
+                },
+                texture: if bytes.one_in(2) { Some(TextureWish::default()) } else { None },
+                view: None,
+            },
+        },
+        51 => Op::ArrayCopy {
+            target: CopyEnd::Array { array: handle(bytes).max(1), level: bytes.mostly(&[0, 1]), at: [width(bytes), 0, 0] },
+            source: CopyEnd::Memory { address: at(bytes), pitch: size(bytes), slice: size(bytes) },
+            extent: CopyExtent { width: width(bytes), height: bytes.pick(&[1, 1, 2, 0]), depth: bytes.pick(&[1, 1, 0]) },
+        },
         _ => {
             if bytes.one_in(2) {
                 Op::Nop
@@ -146,6 +167,12 @@ pub fn op(bytes: &mut Bytes<'_>, known: &Known) -> Op {
             }
         }
     }
+}
+
+fn array(bytes: &mut Bytes<'_>) -> ArrayWish {
+    let side = |bytes: &mut Bytes<'_>| u64::from(bytes.mostly(&[0, 1, 64, 4096]) % (1 << 18));
+    let (size, format) = ([side(bytes).max(1), side(bytes), side(bytes)], bytes.pick(&[1_u32, 0x10, 0x20]));
+    ArrayWish { size, format, channels: bytes.pick(&[1, 2, 4]), flags: bytes.pick(&[0, 1, 2, 4]), levels: bytes.pick(&[0, 0, 1, 5]) }
 }
 
 fn tensor(bytes: &mut Bytes<'_>, known: &Known) -> TensorWish {

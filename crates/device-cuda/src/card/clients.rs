@@ -63,6 +63,7 @@ impl Clients for Card {
         for module in modules.into_values() {
             self.drop_module(&closed, module);
         }
+        self.discard_textures(&closed);
         let window = closed.window.write().take();
         if let Some(window) = window {
             // Releasing pinned memory waits for running kernels, and holds the lock that launches

@@ -8,9 +8,10 @@ mod modules;
 mod partitions;
 mod queues;
 mod takeover;
+mod textures;
 
 use crate::context::{
-    ClientModule, ClientStream, ContextClient, ExpectedWindows, Extents, FIRST_LOCAL, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition,
+    ClientModule, ClientStream, ContextClient, Discards, ExpectedWindows, Extents, FIRST_LOCAL, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition,
     Partitions, PinnedWindow, Sharing, VariablesHome, measure_latency, read_facts,
 };
 use crate::counters::Counters;
@@ -88,6 +89,8 @@ pub struct Card {
     /// The largest value of each limit that a client has set. Limits belong to the whole context.
     /// Lock 1 of the crate's order; the driver is called under it.
     limits: Mutex<HashMap<CUlimit, u64>>,
+    /// Arrays and objects that nobody uses any more.
+    discards: Arc<Discards>,
     next_stream: AtomicU32,
     drain: Duration,
     /// Keeps what the driver prints.
@@ -170,6 +173,7 @@ impl Card {
             streams: RwLock::default(),
             variables: RwLock::default(),
             limits: Mutex::default(),
+            discards: Arc::new(Discards::new(&driver, &shared.gate, &shared.helpers)),
             next_stream: AtomicU32::new(1),
             drain: settings.drain,
             _output: output,

@@ -5,6 +5,7 @@ use super::constants::Constants;
 use super::module::ClientModule;
 use super::partitions::Partition;
 use super::pinned_window::PinnedWindow;
+use super::textures::ClientTextures;
 use crate::counters::ClientCounts;
 use cumux_device::{ClientId, ModuleId, StreamId};
 use cumux_ranges::Permissions;
@@ -30,10 +31,10 @@ impl Urgency {
 
 /// One client.
 ///
-/// Lock order: `window` (4) comes before `permissions`, `share`, `partitions`, `modules` and
-/// `constants` (5), of which a thread holds one at a time. Under `window` a thread may take a
-/// [`PinnedWindow`]'s locks. Under `share` and `partitions` it may take the lock of the card's SM
-/// allocator, because dropping a partition frees its SMs there.
+/// Lock order: `window` (4) comes before `permissions`, `share`, `partitions`, `modules`,
+/// `textures` and `constants` (5), of which a thread holds one at a time. Under `window` a thread
+/// may take a [`PinnedWindow`]'s locks. Under `share` and `partitions` it may take the lock of the
+/// card's SM allocator, because dropping a partition frees its SMs there.
 pub(crate) struct ContextClient {
     /// The session number.
     pub id: ClientId,
@@ -52,6 +53,8 @@ pub(crate) struct ContextClient {
     pub window: RwLock<Option<Arc<PinnedWindow>>>,
     /// The client's modules.
     pub modules: RwLock<FxHashMap<ModuleId, Arc<ClientModule>>>,
+    /// The arrays and objects that the driver has made for the client.
+    pub textures: RwLock<ClientTextures>,
     /// The `__constant__` variables of the client's modules.
     pub constants: RwLock<Constants>,
     /// Counters.
@@ -70,6 +73,7 @@ impl ContextClient {
             permissions: RwLock::default(),
             window: RwLock::default(),
             modules: RwLock::default(),
+            textures: RwLock::default(),
             constants: RwLock::default(),
             counts: ClientCounts::new(id),
         }

@@ -8,7 +8,7 @@
 //! [`SideStream`].
 
 use super::side_stream::{OnStuck, SideStream};
-use crate::driver::{CardAddress, Driver, MemorySet};
+use crate::driver::{ArrayCopy, CardAddress, Driver, MemorySet};
 use crate::fault::{CudaError, remedy};
 use cumux_device::DeviceError;
 use cumux_ranges::RangeMap;
@@ -62,10 +62,13 @@ pub(crate) struct Extents {
     maps: Mutex<Maps>,
     /// For scrubbing, reading and writing outside of clients' streams.
     side_stream: SideStream,
+    /// A granule from which arrays are scrubbed, once there is an array. Lock 8 of the crate's
+    /// order, held alone.
+    zeros: Mutex<Option<CardAddress>>,
 }
 
 /// The error for a call of the driver that failed with `error`. `what` names what was attempted.
-fn failure(driver: &Driver, what: &str, error: CudaError) -> DeviceError {
+pub(super) fn failure(driver: &Driver, what: &str, error: CudaError) -> DeviceError {
     let text = format!("{what}: {}", driver.describe_numbered(error));
     match error {
         CudaError::OUT_OF_MEMORY => DeviceError::OutOfMemory(text),
@@ -83,7 +86,7 @@ impl Extents {
     pub(crate) fn new(driver: &Arc<Driver>) -> Result<Extents, DeviceError> {
         let granule = driver.granule().map_err(|error| failure(driver, "the granularity of device memory", error))?;
         let side_stream = SideStream::new(driver).map_err(|error| failure(driver, "a stream", error))?;
-        Ok(Extents { driver: driver.clone(), granule, maps: Mutex::default(), side_stream })
+        Ok(Extents { driver: driver.clone(), granule, maps: Mutex::default(), side_stream, zeros: Mutex::default() })
     }
 
     /// Sets what is done when something outside of clients' streams has not ended after this time.
@@ -308,10 +311,59 @@ impl Extents {
         let copied = self.side_stream.run(|stream| self.driver.copy_row(target, source, bytes, stream));
         copied.map_err(|error| failure(&self.driver, &format!("copying {source:#x} to {target:#x}"), error))
     }
+
+    /// Copies zeros into arrays, outside of clients' streams. `copies` gets the address of a
+    /// granule of zeros.
+    ///
+    /// # Errors
+    /// A sentence: there is no memory for the zeros, or the driver refuses.
+    pub(crate) fn copy_zeros(&self, copies: impl FnOnce(CardAddress) -> Vec<ArrayCopy>) -> Result<(), DeviceError> {
+        let zeros = self.find_zeros()?;
+        // A kernel that goes astray may have written there.
+        let set = MemorySet { target: zeros, pitch: 0, value: 0, element: SCRUB_ELEMENT, width: self.granule / u64::from(SCRUB_ELEMENT), height: 1 };
+        let copied = self.side_stream.run(|stream| {
+            self.driver.set_memory(&set, stream)?;
+            copies(zeros).iter().try_for_each(|copy| self.driver.copy_array(copy, stream))
+        });
+        copied.map_err(|error| failure(&self.driver, "scrubbing an array", error))
+    }
+
+    /// Finds the granule of zeros, or maps it.
+    fn find_zeros(&self) -> Result<CardAddress, DeviceError> {
+        if let Some(zeros) = *self.zeros.lock() {
+            return Ok(zeros);
+        }
+        let fail = |error| failure(&self.driver, "memory to scrub arrays from", error);
+        let memory = self.create(self.granule)?;
+        let address = self.driver.reserve_addresses(0, self.granule).map_err(fail)?;
+        if let Err(error) = self.driver.map(address, memory.as_fd(), 0, self.granule) {
+            self.driver.free_addresses(address, self.granule);
+            return Err(fail(error));
+        }
+        let first = *self.zeros.lock().get_or_insert(address);
+        if first != address {
+            // Another thread was faster.
+            self.unmap_zeros(address);
+        }
+        Ok(first)
+    }
+
+    fn unmap_zeros(&self, address: CardAddress) {
+        let _ = self.driver.unmap(address, self.granule);
+        self.driver.free_addresses(address, self.granule);
+    }
+
+    /// The error for a call of the driver that failed. `what` names what was attempted.
+    pub(crate) fn describe_failure(&self, what: &str, error: CudaError) -> DeviceError {
+        failure(&self.driver, what, error)
+    }
 }
 
 impl Drop for Extents {
     fn drop(&mut self) {
+        if let Some(zeros) = self.zeros.get_mut().take() {
+            self.unmap_zeros(zeros);
+        }
         let maps = self.maps.get_mut();
         for (address, bytes) in maps.mapped.iter().chain(maps.expected.iter().map(|(address, extent)| (*address, extent.bytes))) {
             let _ = self.driver.unmap(address, bytes);

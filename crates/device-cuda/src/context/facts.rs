@@ -29,6 +29,7 @@ pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
             needs_cores: false,
             runs_ptx_alone: false,
             has_textures: false,
+            makes_textures: true,
             sets_conditions: false,
             exclusive: remedy::exclusive_card(ordinal, device.compute_mode()),
             // The executor fills these in: which cards it has, it alone knows.

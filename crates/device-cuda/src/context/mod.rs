@@ -10,6 +10,7 @@
 //!    │        └─────▶ placement ─▶ extents
 //!    ├──▶ constants      divided ◀─ module
 //!    ├──▶ partitions ─▶ sm_layout
+//!    ├──▶ textures ─▶ (quiet gate), extents
 //!    └──▶ pinned_window            extents ─▶ side_stream
 //!               ▲
 //!        expected_windows
@@ -31,6 +32,7 @@ mod placement;
 mod side_stream;
 mod sm_layout;
 mod symbols;
+mod textures;
 
 pub(crate) use client::{ClientStream, ContextClient, Urgency};
 pub(crate) use constants::{ConstantCopy, Constants};
@@ -44,3 +46,4 @@ pub(crate) use own_kernels::{FIRST_LOCAL, OwnKernels, SET_THREADS};
 pub(crate) use partitions::{Partition, PartitionId, Partitions};
 pub(crate) use pinned_window::PinnedWindow;
 pub(crate) use placement::Resumption;
+pub(crate) use textures::{CardArray, Discards, ObjectKind, Unused};

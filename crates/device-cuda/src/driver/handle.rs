@@ -39,6 +39,10 @@ handles! {
     Module = t::CUmodule;
     /// A kernel of a module.
     Function = t::CUfunction;
+    /// An array, or a level of a mipmapped array.
+    Array = t::CUarray;
+    /// A mipmapped array.
+    MipmappedArray = t::CUmipmappedArray;
     /// A green context: a context on some SMs of the card, within the primary context.
     GreenContext = t::CUgreenCtx;
     /// A graph, from which an executable is made.
@@ -47,6 +51,14 @@ handles! {
     GraphNode = t::CUgraphNode;
     /// A graph that can be launched.
     GraphExec = t::CUgraphExec;
+}
+
+#[cfg(test)]
+impl Array {
+    /// A handle of no array, for tests that do not call the driver.
+    pub(crate) fn numbered(number: usize) -> Self {
+        Self(number)
+    }
 }
 
 #[cfg(test)]

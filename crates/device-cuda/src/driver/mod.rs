@@ -2,7 +2,7 @@
 //! module of the crate with unsafe code. There is one file for each kind of object.
 //!
 //! ```text
-//! library ─▶ device ─▶ context ─▶ memory, stream, module, partition, tensor
+//! library ─▶ device ─▶ context ─▶ memory, stream, module, partition, tensor, texture
 //! (loaded     (facts    (Driver)   launch ─▶ graph
 //!  once)      of one               words
 //!             card)                first_uses: what a context makes once (made)
@@ -45,6 +45,7 @@ mod stream;
 mod submission;
 mod table;
 mod tensor;
+mod texture;
 mod thread;
 mod words;
 
@@ -53,13 +54,14 @@ pub(crate) use context::{Driver, Dumps};
 pub(crate) use device::DeviceHandle;
 pub(crate) use dumps::{MappedDump, share_dump};
 pub(crate) use graph::{ChainGraph, GraphKernel};
-pub(crate) use handle::{Function, GreenContext, Module, Stream};
+pub(crate) use handle::{Array, Function, GreenContext, MipmappedArray, Module, Stream};
 pub(crate) use handling::{stop_watching_requests, watch_requests};
 pub(crate) use launch::LaunchShape;
 pub(crate) use messages::{is_fault_announced, listen_to_driver};
 pub(crate) use module::CompileError;
 pub(crate) use partition::{Coscheduling, SmResource};
 pub(crate) use stream::{MemorySet, RectangleCopy};
+pub(crate) use texture::{ArrayCopy, ArrayCopyEnd, Shown};
 pub(crate) use thread::allow_short_sleeps;
 pub(crate) use words::PinnedWords;
 

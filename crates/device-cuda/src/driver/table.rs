@@ -46,5 +46,7 @@ table! {
     cuGraphCreate, cuGraphDestroy, cuGraphAddKernelNode_v2, cuGraphKernelNodeSetAttribute, cuGraphInstantiateWithFlags,
     cuGraphExecKernelNodeSetParams_v2, cuGraphLaunch, cuGraphUpload, cuGraphExecDestroy,
     cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col,
+    cuArray3DCreate_v2, cuArrayDestroy, cuMipmappedArrayCreate, cuMipmappedArrayGetLevel, cuMipmappedArrayDestroy,
+    cuTexObjectCreate, cuTexObjectDestroy, cuSurfObjectCreate, cuSurfObjectDestroy,
     cuDeviceGetDevResource, cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc, cuGreenCtxCreate, cuGreenCtxDestroy, cuGreenCtxStreamCreate,
 }

@@ -424,6 +424,7 @@ impl Issuer {
         match piece {
             CopyPiece::Row { target, source, bytes } => self.driver.copy_row(*target, *source, *bytes, stream),
             CopyPiece::Rectangle(copy) => self.driver.copy_rectangle(copy, stream),
+            CopyPiece::Array(copy) => self.driver.copy_array(copy, stream),
         }
     }
 

@@ -10,12 +10,14 @@
 //!
 //! ```text
 //! issuer ─▶ chains ─▶ shelf ─▶ chain ─▶ plan ─▶ pieces
-//!    │        │                            └───▶ constants ─▶ pieces
+//!    │        │                            ├───▶ constants ─▶ pieces
+//!    │        │                            └───▶ arrays ─▶ pieces
 //!    │        └──▶ segments
 //!    ├────▶ small_sets ─▶ plan
 //!    └────▶ streams ─▶ queue ─▶ segments
 //! ```
 
+mod arrays;
 mod chain;
 mod chains;
 mod constants;

@@ -4,7 +4,7 @@
 //! cut into pieces that do not. The driver also refuses a copy that crosses the end of a registered
 //! piece of host memory. A [`Reach`] says how many bytes from an address lie before such an end.
 
-use crate::driver::{CardAddress, RectangleCopy};
+use crate::driver::{ArrayCopy, CardAddress, RectangleCopy};
 use cumux_device::{CopyExtent, Rows};
 
 /// Most pieces of one copy. Programs need far fewer, and other clients do not wait long while this
@@ -25,6 +25,8 @@ pub(crate) enum CopyPiece {
     },
     /// A rectangle, or a box of slices.
     Rectangle(RectangleCopy),
+    /// A box of an array's bytes.
+    Array(ArrayCopy),
 }
 
 impl CopyPiece {
@@ -33,6 +35,7 @@ impl CopyPiece {
         match self {
             CopyPiece::Row { bytes, .. } => *bytes,
             CopyPiece::Rectangle(copy) => copy.width * copy.height * copy.depth,
+            CopyPiece::Array(copy) => copy.extent.iter().product(),
         }
     }
 }
@@ -127,6 +130,7 @@ mod tests {
         for piece in pieces {
             match *piece {
                 CopyPiece::Row { target, source, bytes } => row(target, source, bytes),
+                CopyPiece::Array(_) => panic!("no array takes part"),
                 CopyPiece::Rectangle(b) => {
                     for z in 0..b.depth {
                         for y in 0..b.height {

@@ -1,11 +1,12 @@
 //! Planning a piece of work: the client's addresses are checked and translated, and the calls of
 //! the driver are decided. Nothing here calls the driver.
 
+use super::arrays::{End, Uncut, cut_array_copy};
 use super::constants::forward;
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
 use crate::context::{ClientModule, ContextClient, Kernel, KernelCode};
 use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
-use cumux_device::{CopyExtent, Fault, Launch, Parameters, Rows, Work};
+use cumux_device::{CopyEnd, CopyExtent, Fault, Launch, Parameters, Rows, Work};
 use cumux_ranges::Access;
 use cumux_wire::limits::LaunchLimits;
 use cumux_wire::record::span;
@@ -141,6 +142,7 @@ pub(crate) fn plan_work(client: &ContextClient, limits: &LaunchLimits, work: &mu
         Work::Nop => Ok(Plan::Nothing),
         Work::Kernel(kernel) => plan_launch(client, limits, &mut kernel.launch).map(Plan::Kernel),
         Work::Copy { target, source, extent } => plan_copy(client, target, source, *extent).map(Plan::Copies),
+        Work::ArrayCopy { target, source, extent } => plan_array_copy(client, target, source, *extent).map(Plan::Copies),
         Work::Set { target, pitch, value, element, width, height } => {
             let row = width.saturating_mul(u64::from(*element));
             if row == 0 || *height == 0 {
@@ -277,6 +279,52 @@ fn plan_copy(client: &ContextClient, target: &Rows, source: &Rows, extent: CopyE
     }
     let contiguity = if is_whole { Contiguity::Whole } else { Contiguity::Cut };
     cut_rectangle(&target, &source, extent, contiguity, &reach, &mut pieces);
+    pieces.append(&mut constants);
+    Ok(pieces)
+}
+
+/// Checks one end of a copy that an array takes part in.
+fn find_end(client: &ContextClient, end: &CopyEnd, extent: CopyExtent, access: Access) -> Result<End, Refusal> {
+    match *end {
+        CopyEnd::Memory { address, pitch, slice } => {
+            let rows = Rows { address, pitch, slice };
+            let address = translate(client, &rows, extent, access, "a copy")?;
+            Ok(End::Memory(Rows { address, ..rows }))
+        }
+        CopyEnd::Array { array: number, level, at } => {
+            let array = client.textures.read().arrays.get(&number).cloned();
+            let array = array.ok_or_else(|| fault(result::INVALID_HANDLE, format!("a copy names array {number}, which this client does not have")))?;
+            let handle = array.levels.get(level as usize).copied().filter(|_| array.wish.holds(level, at, extent));
+            let handle =
+                handle.ok_or_else(|| fault(result::INVALID_VALUE, format!("a copy reaches beyond level {level} of array {number}, or cuts a texel")))?;
+            Ok(End::Array { array: handle, texel: array.wish.texel(), at })
+        }
+    }
+}
+
+/// Plans a copy that an array takes part in.
+fn plan_array_copy(client: &ContextClient, target: &CopyEnd, source: &CopyEnd, extent: CopyExtent) -> Result<Vec<CopyPiece>, Refusal> {
+    if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
+        return Ok(Vec::new());
+    }
+    let from = find_end(client, source, extent, Access::Read)?;
+    let to = find_end(client, target, extent, Access::Write)?;
+    if count_pieces(extent, u64::MAX) > MOST_PIECES {
+        return Err(too_many_pieces("a copy"));
+    }
+    let mut constants = match &to {
+        End::Memory(rows) => write_constants(client, rows, extent, "a copy")?,
+        End::Array { .. } => Vec::new(),
+    };
+    let window = client.window.read();
+    let reach = |at: CardAddress| window.as_ref().filter(|w| w.contains(at, 1)).and_then(|w| w.bytes_to_piece_end(at)).unwrap_or(u64::MAX);
+    let cut = cut_array_copy(&to, &from, extent, &reach).map_err(|why| match why {
+        Uncut::Overlaps => fault(result::INVALID_VALUE, "a copy of an array over itself".into()),
+        Uncut::SplitTexel => {
+            fault(result::INVALID_VALUE, "a copy between an array and pinned memory whose texels are not aligned, across two pieces of that memory".into())
+        }
+    });
+    let mut pieces = cut?;
     pieces.append(&mut constants);
     Ok(pieces)
 }

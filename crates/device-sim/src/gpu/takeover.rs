@@ -1,11 +1,15 @@
 //! What a software GPU does for the clients of a dead predecessor.
 
-use cumux_device::{ClientId, Device, Interrupted, Takeover};
+use cumux_device::{ClientId, Device, Interrupted, Takeover, Textures};
 
 use super::SoftwareGpu;
 use crate::memory::worker::WorkerMemory;
 use crate::progress::{layout, recover};
 use crate::schedule::CardClient;
+
+/// Textures are descriptions in the client's memory, which outlive this process: there is nothing
+/// to make.
+impl Textures for SoftwareGpu {}
 
 impl Takeover for SoftwareGpu {
     fn marks_bytes(&self) -> usize {

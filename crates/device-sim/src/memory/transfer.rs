@@ -104,7 +104,7 @@ impl Transfer {
                 (TransferKind::Set { target: rows, value, element }, extent)
             }
             Work::WriteValue { address, value, bytes } => (TransferKind::Value { address, value, bytes }, CopyExtent { width: 1, height: 1, depth: 1 }),
-            Work::Kernel(_) | Work::Nop => return None,
+            Work::Kernel(_) | Work::ArrayCopy { .. } | Work::Nop => return None,
         };
         Some(Transfer { kind, extent, done: 0, token, progress: None })
     }

@@ -171,6 +171,7 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
         needs_cores: true,
         runs_ptx_alone: true,
         has_textures: true,
+        makes_textures: false,
         sets_conditions: true,
         exclusive: (mode == Some(ComputeMode::ExclusiveProcess))
             .then(|| format!("{named} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; --device {named} lets a standby be kept ready")),

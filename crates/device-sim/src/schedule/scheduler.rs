@@ -344,6 +344,9 @@ impl Scheduler {
                 }
                 Prepared::Fault(fault) => Err(fault),
             },
+            Work::ArrayCopy { .. } => {
+                Err(Fault { result: result::INVALID_HANDLE, text: "a copy names an array of a card, and a software GPU has none".into() })
+            }
             transfer => match Transfer::new(&transfer, token) {
                 Some(transfer) => Ok(Task::Transfer(Some(Box::new(transfer)))),
                 None => Err(Fault { result: result::INVALID_VALUE, text: "the extent of a set does not fit in 64 bits".into() }),

@@ -16,6 +16,8 @@ pub mod memory;
 pub mod modules;
 #[allow(missing_docs, reason = "the name of each test is the rule that it checks")]
 pub mod streams;
+#[allow(missing_docs, reason = "the name of each test is the rule that it checks")]
+pub mod textures;
 
 use std::sync::Arc;
 
@@ -90,6 +92,15 @@ macro_rules! conformance_tests {
             bad_images_say_what_is_wrong
             function_information_is_complete
             blocks_know_their_multiprocessor
+        );
+        $crate::conformance_tests!(@ $opener, textures:
+            a_plane_is_sampled_in_all_ways
+            layers_solids_and_levels_are_sampled
+            surfaces_are_read_and_written
+            boxes_of_arrays_are_copied
+            a_copy_beyond_an_array_faults
+            an_array_has_nothing_of_the_one_before
+            arrays_are_their_clients_alone
         );
     };
     (@ $opener:expr, $module:ident: $($name:ident)*) => {

@@ -2,7 +2,7 @@
 
 use cumux_device::{
     Begun, ClientId, ClientSpec, Clients, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, Interrupted, Memory, ModuleId, ModuleInfo, Modules,
-    Partitions, Queues, StreamId, Takeover, Work,
+    Partitions, Queues, StreamId, Takeover, Textures, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use std::collections::BTreeSet;
@@ -132,6 +132,8 @@ impl Queues for Absent {
         self.refuse()
     }
 }
+
+impl Textures for Absent {}
 
 impl Takeover for Absent {
     fn marks_bytes(&self) -> usize {

@@ -459,20 +459,37 @@ pub unsafe fn cuGraphKernelNodeGetParams_v2(handle: CUgraphNode, out: *mut CUDA_
 
 pub unsafe fn cuGraphMemcpyNodeGetParams(handle: CUgraphNode, out: *mut CUDA_MEMCPY3D) -> Try {
     let Work::Copy(transfer) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
-    let kind = |side: &Side| {
-        if !side.private && in_arena(side.address) { CUmemorytype::CU_MEMORYTYPE_DEVICE } else { CUmemorytype::CU_MEMORYTYPE_HOST }
+    let kind = |side: &Side| match side.array {
+        Some(_) => CUmemorytype::CU_MEMORYTYPE_ARRAY,
+        None if !side.private && in_arena(side.address) => CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        None => CUmemorytype::CU_MEMORYTYPE_HOST,
     };
     let height = |side: &Side| side.slice.checked_div(side.pitch).unwrap_or(0) as usize;
-    let (source, target) = (&transfer.source, &transfer.target);
+    let array = |side: &Side| core::ptr::without_provenance_mut(side.array.map_or(0, |array| array.handle as usize));
+    let place = |side: &Side| side.array.map_or([0; 3], |array| side.place(&array).map(|count| count as usize));
+    // What describes memory means nothing where an array is meant.
+    let memory = |side: &Side| if side.array.is_some() { Side::known(0, 0, 0) } else { *side };
+    let ([source_x, source_y, source_z], [target_x, target_y, target_z]) = (place(&transfer.source), place(&transfer.target));
+    let (source_array, target_array) = (array(&transfer.source), array(&transfer.target));
+    let (source_kind, target_kind) = (kind(&transfer.source), kind(&transfer.target));
+    let (source, target) = (&memory(&transfer.source), &memory(&transfer.target));
     put!(
         out,
         CUDA_MEMCPY3D {
-            srcMemoryType: kind(source),
+            srcXInBytes: source_x,
+            srcY: source_y,
+            srcZ: source_z,
+            srcMemoryType: source_kind,
+            srcArray: source_array,
             srcHost: core::ptr::with_exposed_provenance(source.address as usize),
             srcDevice: source.address,
             srcPitch: source.pitch as usize,
             srcHeight: height(source),
-            dstMemoryType: kind(target),
+            dstXInBytes: target_x,
+            dstY: target_y,
+            dstZ: target_z,
+            dstMemoryType: target_kind,
+            dstArray: target_array,
             dstHost: core::ptr::with_exposed_provenance_mut(target.address as usize),
             dstDevice: target.address,
             dstPitch: target.pitch as usize,

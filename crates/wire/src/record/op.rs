@@ -5,6 +5,7 @@
 //! its writing and its checked reading all come from it. `=> check` after a field refuses single
 //! values, `where` refuses combinations.
 
+use super::array::{ArrayWish, CopyEnd, ObjectWish, check_ends};
 use super::fields::{Field, Reader};
 use super::launch::Launch;
 use super::{CopyExtent, DecodeError, TensorWish, span};
@@ -191,6 +192,9 @@ operations! {
     40 FreeInStream { address: u64 },
     /// Nothing; completes when reached.
     41 Nop,
+    /// As `Copy`, where at least one end is an array of the client.
+    42 ArrayCopy { target: CopyEnd, source: CopyEnd, extent: CopyExtent }
+        where check_ends(&target, &source, extent),
 
     // ---- Taken at intake, in no stream.
     /// From now on work on `device` reaches all allocations of the client on `peer` (`on` = 1), or
@@ -198,6 +202,17 @@ operations! {
     128 PeerAccess { device: u32, peer: u32, on: u32 },
     /// As `VmmAccess`, for a device that is not the memory's own. Answered.
     129 VmmPeerAccess { address: u64, bytes: u64, device: u32, access: u32 },
+    /// An array of the device's driver, zeroed, where the device makes textures
+    /// ([`crate::facts::Capabilities::makes_textures`]). `array` was minted by the client, and is
+    /// free and not 0. Answered.
+    130 ArrayCreate { device: u32, array: u32 => array_number, wish: ArrayWish },
+    /// Takes effect when all work the client has pushed before is done.
+    131 ArrayDestroy { array: u32 },
+    /// A texture or surface object of the device's driver. Answer: words[0] = the handle that
+    /// kernels get.
+    132 ObjectCreate { device: u32, wish: ObjectWish },
+    /// Takes effect when all work the client has pushed before is done.
+    133 ObjectDestroy { device: u32, handle: u64 },
 }
 
 impl Op {
@@ -247,6 +262,10 @@ fn wait_condition(condition: u32) -> Result<u32, DecodeError> {
 
 fn partition_number(number: u32) -> Result<u32, DecodeError> {
     if number == 0 { Err(DecodeError::Field("partition")) } else { Ok(number) }
+}
+
+fn array_number(number: u32) -> Result<u32, DecodeError> {
+    if number == 0 { Err(DecodeError::Field("array")) } else { Ok(number) }
 }
 
 /// At most 1 GiB: no kind of memory is aligned to more.
