@@ -267,6 +267,21 @@ static void others(CUmodule module) {
     part("cuCtxWaitEvent", current, event);
     must("cuStreamEndCapture", stream, &captured);
     part("cuCtxRecordEvent", current, event);
+    CUdevResource resource;
+    CUdevResourceDesc description;
+    CUgreenCtx green;
+    must("cuDeviceGetDevResource", CUdevice(0), &resource, CU_DEV_RESOURCE_TYPE_SM);
+    must("cuDevResourceGenerateDesc", &description, &resource, 1u);
+    must("cuGreenCtxCreate", &green, description, CUdevice(0), unsigned(CU_GREEN_CTX_DEFAULT_STREAM));
+    part("cuGreenCtxRecordEvent", green, event);
+    must("cuGreenCtxDestroy", green);
+    CUexecAffinityParam affinity = {};
+    affinity.type = CU_EXEC_AFFINITY_TYPE_SM_COUNT;
+    affinity.param.smCount.val = 8;
+    must("cuCtxCreate_v3", &context, &affinity, 1, 0u, CUdevice(0));
+    part("cuCtxGetDevResource", context, &resource, CU_DEV_RESOURCE_TYPE_SM);
+    must("cuCtxDestroy_v2", context);
+    must("cuCtxSetCurrent", current);
     unsigned address, bytes;
     part("cuModuleGetGlobal", &address, &bytes, module, "value");
 

@@ -97,6 +97,16 @@ fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
             ]
             .concat(),
         ),
+        ("a part of another device", control(Op::PartitionPlace { partition: 1, device: 9, positions: [1, 0, 0, 0] })),
+        ("a part behind the end of the share", control(Op::PartitionPlace { partition: 1, device: 0, positions: [0, 0, 0, 1 << 63] })),
+        (
+            "a part made twice",
+            [
+                record(NO_STREAM, NO_ANSWER, 1, &Op::PartitionPlace { partition: 5, device: 0, positions: [u64::MAX; 4] }),
+                record(NO_STREAM, NO_ANSWER, 2, &Op::PartitionPlace { partition: 5, device: 0, positions: [1, 0, 0, 0] }),
+            ]
+            .concat(),
+        ),
         ("the end of a partition that never was", control(Op::PartitionClose { partition: 99 })),
         ("a charge for another's window", control(Op::Charge { device: 0, address: layout::window_address(511), bytes: 512 })),
         ("a charge of everything", control(Op::Charge { device: 0, address: layout::window_address(0), bytes: u64::MAX })),

@@ -25,6 +25,7 @@ mod ends;
 mod errors;
 mod exporter;
 mod faults;
+mod green;
 mod groups;
 mod hostile;
 mod images;

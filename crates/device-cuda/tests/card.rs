@@ -61,11 +61,9 @@ const PASSED: &str = "1 passed";
 const NESTED_ONLY: &str = "CUMUX_TEST_NESTED_ONLY";
 
 /// Tests that need a real card's driver, and what of it.
-const NOT_NESTED: [(&str, &str); 9] = [
+const NOT_NESTED: [(&str, &str); 7] = [
     ("a_window_is_reached_by_kernels_and_copies_across_its_pieces", "it pins memory that processes share"),
     ("extents_are_mapped_whole_and_once_at_an_address", "it refuses to map a range of an extent"),
-    ("modules::a_cooperative_grid_that_does_not_fit", "it makes green contexts"),
-    ("modules::blocks_know_their_multiprocessor", "it makes green contexts"),
     ("modules::a_preloaded_module_is_adopted_with_the_variables_of_its_client", "it compiles PTX to machine code"),
     ("variables::compiled_code_uses_the_clients_memory_and_goes_on_there", "it runs machine code"),
     ("variables::constants_follow_every_write_and_come_back", "it runs machine code"),
@@ -162,7 +160,8 @@ suite! {
         dynamic_shared_memory_beyond_the_default
         bad_images_say_what_is_wrong
         function_information_is_complete
-        blocks_know_their_multiprocessor;
+        blocks_know_their_multiprocessor
+        partitions_at_positions_are_exactly_those;
     textures:
         a_plane_is_sampled_in_all_ways
         layers_solids_and_levels_are_sampled

@@ -2,6 +2,7 @@
 
 use crate::error::DeviceError;
 use crate::ids::ClientId;
+use cumux_wire::positions::SmPositions;
 
 /// Divides the SMs of a device among its clients, and the share of a client among its streams.
 pub trait Partitions {
@@ -35,6 +36,16 @@ pub trait Partitions {
     /// a number in use.
     fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
         let _ = (client, partition, multiprocessors);
+        Err(DeviceError::NotSupported("the share of a client cannot be divided".into()))
+    }
+
+    /// As [`Partitions::open_partition`], with exactly the SMs at these positions of the client's
+    /// share. Partitions with the same positions have the same SMs.
+    ///
+    /// # Errors
+    /// As [`Partitions::open_partition`]; [`DeviceError::Invalid`] where there is no position.
+    fn place_partition(&self, client: ClientId, partition: u32, positions: SmPositions) -> Result<(), DeviceError> {
+        let _ = (client, partition, positions);
         Err(DeviceError::NotSupported("the share of a client cannot be divided".into()))
     }
 

@@ -5,7 +5,7 @@ use crate::arena::GRANULE;
 use crate::error::ExecutorError;
 use crate::heap::Heap;
 use crate::memory::extent_size;
-use crate::objects::{Change, ModuleSpec};
+use crate::objects::{Change, ModuleSpec, PartitionSpec};
 use crate::session::{Inner, PreparedExtent, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
 use crate::suspicion;
@@ -150,13 +150,13 @@ pub fn borrow(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u6
 
 /// Makes a part of the client's share, in the background: on a card that waits for what runs.
 #[must_use]
-pub fn open_partition(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
+pub fn open_partition(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, number: u32, spec: PartitionSpec) -> bool {
     run_request(session, inner, header, end, move |session| {
-        let device_index = session.device_index(device).unwrap_or(0);
-        match session.shared.cards.open_partition(session.client(), device_index, number, multiprocessors) {
-            Ok(()) => (Change::Partition { number, device, multiprocessors }, answer(result::SUCCESS)),
+        let device_index = session.device_index(spec.device).unwrap_or(0);
+        match session.shared.cards.open_partition(session.client(), device_index, number, &spec) {
+            Ok(()) => (Change::Partition { number, spec }, answer(result::SUCCESS)),
             Err(error) => {
-                tracing::warn!("session {}: a partition of {multiprocessors} multiprocessors: {error}", session.config.id);
+                tracing::warn!("session {}: a partition of {} multiprocessors: {error}", session.config.id, spec.multiprocessors);
                 (Change::Nothing, answer(error.result()))
             }
         }

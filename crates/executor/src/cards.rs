@@ -11,6 +11,7 @@ mod absent;
 mod peers;
 
 use self::absent::Absent;
+use crate::objects::PartitionSpec;
 use crate::together::{OWN, OWN_BITS, Together, tag};
 use cumux_device::{
     ArrayWish, Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, ImageHash, Interrupted,
@@ -245,9 +246,14 @@ impl Cards {
     }
 
     /// # Errors
-    /// As [`cumux_device::Partitions::open_partition`].
-    pub fn open_partition(&self, client: ClientId, device_index: DeviceIndex, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
-        self.card(device_index)?.open_partition(client, partition, multiprocessors)?;
+    /// As [`cumux_device::Partitions::open_partition`] and
+    /// [`cumux_device::Partitions::place_partition`].
+    pub fn open_partition(&self, client: ClientId, device_index: DeviceIndex, partition: u32, spec: &PartitionSpec) -> Result<(), DeviceError> {
+        let card = self.card(device_index)?;
+        match spec.positions {
+            Some(positions) => card.place_partition(client, partition, positions)?,
+            None => card.open_partition(client, partition, spec.multiprocessors)?,
+        }
         self.partitions.write().insert((client, partition), device_index);
         Ok(())
     }

@@ -3,13 +3,14 @@
 
 use crate::background;
 use crate::drive::Caller;
-use crate::objects::{Change, Objects, StreamSpec};
+use crate::objects::{Change, Objects, PartitionSpec, StreamSpec};
 use crate::session::{Barrier, Inner, Session};
 use crate::shared::{answer, answer_with};
 use crate::stream::Stream;
 use cumux_device::{DeviceError, Fault};
 use cumux_ring::page::Answer;
 use cumux_wire::layout;
+use cumux_wire::positions::SmPositions;
 use cumux_wire::record::{Header, Op, Record};
 use cumux_wire::result;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ impl Session {
         let header = record.header;
         match record.op {
             Op::StreamCreate { index, device, priority, partition } => self.stream_create(inner, end, index, StreamSpec { device, priority, partition }),
-            op @ (Op::PartitionOpen { .. } | Op::PartitionClose { .. }) => self.control_partition(inner, end, header, &op),
+            op @ (Op::PartitionOpen { .. } | Op::PartitionPlace { .. } | Op::PartitionClose { .. }) => self.control_partition(inner, end, header, &op),
             op @ (Op::ModuleLoad { .. } | Op::FunctionSet { .. }) => self.control_module(inner, end, header, &op),
             op @ (Op::MemAlloc { .. } | Op::MemInfo { .. } | Op::Charge { .. } | Op::Refund { .. }) => self.control_memory(inner, end, header, &op),
             op
@@ -91,13 +92,12 @@ impl Session {
     fn control_partition(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
         match *op {
             Op::PartitionOpen { partition, device, multiprocessors } => {
-                let wrong =
-                    self.device_index(device).is_none() || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
-                if wrong {
-                    self.commit_reply(inner, end, &header, Change::Nothing, answer(result::INVALID_VALUE));
-                } else if !background::open_partition(self, inner, header, end, partition, device, multiprocessors) {
-                    self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
-                }
+                self.partition_open(inner, end, header, partition, PartitionSpec { device, multiprocessors, positions: None });
+            }
+            Op::PartitionPlace { partition, device, positions } => {
+                let positions = SmPositions::from_words(positions);
+                let spec = PartitionSpec { device, multiprocessors: positions.count(), positions: Some(positions) };
+                self.partition_open(inner, end, header, partition, spec);
             }
             Op::PartitionClose { partition } => {
                 let known = inner.objects.partitions.contains_key(&partition);
@@ -107,6 +107,15 @@ impl Session {
                 self.commit(inner, if known { Change::PartitionGone { number: partition } } else { Change::Nothing }, end, None);
             }
             ref other => self.refuse_record(inner, other),
+        }
+    }
+
+    fn partition_open(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, number: u32, spec: PartitionSpec) {
+        let known = &inner.objects.partitions;
+        if self.device_index(spec.device).is_none() || known.contains_key(&number) {
+            self.commit_reply(inner, end, &header, Change::Nothing, answer(result::INVALID_VALUE));
+        } else if known.len() >= PARTITIONS || !background::open_partition(self, inner, header, end, number, spec) {
+            self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
         }
     }
 
@@ -270,7 +279,7 @@ impl Session {
             // moment before its end has been carried out.
             self.pass_barriers(inner);
         }
-        let partition = spec.partition == 0 || inner.objects.partitions.get(&spec.partition).is_some_and(|(device, _)| *device == spec.device);
+        let partition = spec.partition == 0 || inner.objects.partitions.get(&spec.partition).is_some_and(|partition| partition.device == spec.device);
         if self.device_index(spec.device).is_none() || !partition || inner.queues.streams.contains_key(&index) {
             return self.violation(inner, &format!("stream {index} made twice, or for device {} or partition {}", spec.device, spec.partition));
         }

@@ -9,6 +9,7 @@
 
 use crate::loans::Token;
 use cumux_ring::page::Answer;
+use cumux_wire::positions::SmPositions;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,6 +103,16 @@ pub struct StreamSpec {
     pub partition: u32,
 }
 
+/// What a part of the client's share is made as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionSpec {
+    pub device: u32,
+    pub multiprocessors: u32,
+    /// Exactly these multiprocessors of the share, and not whichever are free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub positions: Option<SmPositions>,
+}
+
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
@@ -114,8 +125,8 @@ pub enum Change {
     },
     Partition {
         number: u32,
-        device: u32,
-        multiprocessors: u32,
+        #[serde(flatten)]
+        spec: PartitionSpec,
     },
     PartitionGone {
         number: u32,
@@ -314,8 +325,7 @@ impl Logged {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Objects {
     pub streams: BTreeMap<u32, StreamSpec>,
-    /// Number to device and multiprocessors.
-    pub partitions: BTreeMap<u32, (u32, u32)>,
+    pub partitions: BTreeMap<u32, PartitionSpec>,
     /// Address to device and bytes.
     pub charges: BTreeMap<u64, (u32, u64)>,
     pub modules: BTreeMap<u32, ModuleSpec>,
@@ -370,11 +380,13 @@ impl Objects {
             Change::Stream { index, spec } => {
                 self.streams.insert(*index, *spec);
             }
-            Change::Partition { number, device, multiprocessors } => {
-                self.partitions.insert(*number, (*device, *multiprocessors));
+            Change::Partition { number, spec } => {
+                self.partitions.insert(*number, *spec);
             }
             Change::PartitionGone { number } => {
                 self.partitions.remove(number);
+                // A stream that is left over goes on in the whole share.
+                self.streams.values_mut().filter(|spec| spec.partition == *number).for_each(|spec| spec.partition = 0);
             }
             Change::Charge { address, device, bytes } => {
                 self.charges.insert(*address, (*device, *bytes));
@@ -508,8 +520,7 @@ impl Objects {
     #[must_use]
     pub fn snapshot(&self) -> Vec<Change> {
         let mut out = Vec::new();
-        let partition = |(number, (device, count)): (&u32, &(u32, u32))| Change::Partition { number: *number, device: *device, multiprocessors: *count };
-        out.extend(self.partitions.iter().map(partition));
+        out.extend(self.partitions.iter().map(|(number, spec)| Change::Partition { number: *number, spec: *spec }));
         out.extend(self.streams.iter().map(|(index, spec)| Change::Stream { index: *index, spec: *spec }));
         out.extend(self.charges.iter().map(|(address, (device, bytes))| Change::Charge { address: *address, device: *device, bytes: *bytes }));
         // An allocation that is kept was one that was lent.
@@ -551,7 +562,10 @@ mod tests {
         prop_oneof![
             (small.clone(), -5..1_i32, small.clone())
                 .prop_map(|(index, priority, partition)| Change::Stream { index, spec: StreamSpec { device: 0, priority, partition } }),
-            (small.clone(), 8_u32..99).prop_map(|(number, multiprocessors)| Change::Partition { number, device: 0, multiprocessors }),
+            (small.clone(), 8_u32..99, proptest::option::of(1_u64..)).prop_map(|(number, multiprocessors, word)| {
+                let positions = word.map(|word| SmPositions::from_words([word, 0, 0, 1]));
+                Change::Partition { number, spec: PartitionSpec { device: 0, multiprocessors, positions } }
+            }),
             small.clone().prop_map(|number| Change::PartitionGone { number }),
             (address.clone(), 1_u64..99).prop_map(|(address, bytes)| Change::Charge { address, device: 0, bytes }),
             address.clone().prop_map(|address| Change::Refund { address }),

@@ -139,8 +139,8 @@ impl Session {
         self.restore_memory(inner)?;
         let memory = begun.elapsed();
         steps::pass(Step::MemoryRestored);
-        for (number, (device, multiprocessors)) in inner.objects.partitions.clone() {
-            self.shared.cards.open_partition(self.client(), self.device_index(device).unwrap_or(0), number, multiprocessors)?;
+        for (number, spec) in inner.objects.partitions.clone() {
+            self.shared.cards.open_partition(self.client(), self.device_index(spec.device).unwrap_or(0), number, &spec)?;
         }
         for (index, spec) in inner.objects.streams.clone() {
             self.open_stream(inner, index, spec)?;

@@ -52,7 +52,7 @@ fn check_null_stream(stream: &Stream) -> Try {
         return Ok(());
     }
     for capture in lock(&CAPTURES).iter() {
-        if capture.context == stream.context && capture.joined && capture.mode != Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
+        if capture.context == stream.context_handle && capture.joined && capture.mode != Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
             capture.invalidate();
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
         }
@@ -74,6 +74,20 @@ pub(crate) fn refuse_while_capturing(stream: &Stream) -> Try {
             Err(UNSUPPORTED)
         }
     }
+}
+
+/// For calls that would reach into every stream of a green context: they have no meaning while one
+/// of them captures, and spoil the captures.
+///
+/// # Errors
+/// STREAM_CAPTURE_UNSUPPORTED.
+pub(crate) fn refuse_while_any_captures(streams: &[Arc<Stream>]) -> Try {
+    let mut refused = false;
+    for point in streams.iter().filter_map(|stream| lock(&stream.capture).clone()) {
+        point.capture.invalidate();
+        refused = true;
+    }
+    if refused { Err(UNSUPPORTED) } else { Ok(()) }
 }
 
 /// For calls that a capture does not see, such as an allocation: a graph that depends on them would
@@ -255,7 +269,7 @@ fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> 
         graph,
         origin: stream.id,
         joined: stream.role == Role::Blocking,
-        context: stream.context,
+        context: stream.context_handle,
         into_given,
         mode,
         thread: std::thread::current().id(),
@@ -356,7 +370,7 @@ fn status(point: Option<&CapturePoint>) -> Status {
 /// A question about the NULL stream changes nothing and adds no edge. It spoils no capture, and has
 /// no answer while any stream captures that is joined with the NULL stream, even a relaxed one.
 fn check_question(stream: &Stream) -> Try {
-    let joined = |capture: &Arc<Capture>| capture.context == stream.context && capture.joined && has_streams(capture);
+    let joined = |capture: &Arc<Capture>| capture.context == stream.context_handle && capture.joined && has_streams(capture);
     if stream.role == Role::Legacy && lock(&CAPTURES).iter().any(joined) {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }

@@ -36,6 +36,8 @@ pub enum Kind {
     Memory = 13,
     Link = 14,
     Array = 15,
+    GreenContext = 16,
+    ResourceDescription = 17,
 }
 
 impl Kind {
@@ -47,7 +49,7 @@ impl Kind {
     /// The kind a word claims to have.
     #[must_use]
     pub fn of(handle: u64) -> Option<u8> {
-        (handle & 0xFFFF_F000_0000_0000 == MARK).then_some(((handle >> 40) & 0xF) as u8)
+        (handle & !0x1FFF_FFFF_FFFF == MARK).then_some(((handle >> 40) & 0x1F) as u8)
     }
 }
 

@@ -165,7 +165,7 @@ pub(crate) fn permitted(info: &FunctionInfo) -> Try {
 /// # Errors
 /// `CUDA_ERROR_INVALID_CLUSTER_SIZE` for a cluster that the kernel, the function or the device does
 /// not take.
-fn with_cluster(session: &Connection, function: &Function, config: &Config, limits: &Limits) -> Try<Config> {
+fn with_cluster(function: &Function, config: &Config, limits: &Limits, multiprocessors: impl Fn() -> u32) -> Try<Config> {
     let set = function.required_cluster();
     let own = function.info.cluster;
     if config.cluster == [0; 3] && set == [0; 3] && own == [0; 3] {
@@ -179,7 +179,7 @@ fn with_cluster(session: &Connection, function: &Function, config: &Config, limi
     let blocks = cluster.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
     if limits.clusters && blocks > 1 {
         let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
-        let room = limits.active_clusters(&*function.info, threads, config.shared, cluster, context::multiprocessors(session));
+        let room = limits.active_clusters(&*function.info, threads, config.shared, cluster, multiprocessors());
         if blocks > limits.largest_cluster(function.takes_larger_clusters()) || room == 0 {
             return Err(error::INVALID_CLUSTER_SIZE);
         }
@@ -193,10 +193,18 @@ fn with_cluster(session: &Connection, function: &Function, config: &Config, limi
 /// As [`with_cluster`], and what [`check`] says.
 pub(crate) fn check_cluster(function: &Function, launch: &Launch) -> Try {
     let session = process::enter()?;
+    check_room(session, function, launch, context::multiprocessors(session))
+}
+
+/// Checks that a kernel of a graph can be launched on so many multiprocessors.
+///
+/// # Errors
+/// As [`check_cluster`].
+pub(crate) fn check_room(session: &Connection, function: &Function, launch: &Launch, multiprocessors: u32) -> Try {
     let Launch { grid, block, cluster, shared, cooperative, .. } = *launch;
     let limits = function::attributes::limits(session);
-    let config = with_cluster(session, function, &Config { grid, block, cluster, shared, cooperative }, limits)?;
-    check(&*function.info, function.max_dynamic(limits), limits, context::multiprocessors(session), &config)
+    let config = with_cluster(function, &Config { grid, block, cluster, shared, cooperative }, limits, || multiprocessors)?;
+    check(&*function.info, function.max_dynamic(limits), limits, multiprocessors, &config)
 }
 
 /// The beginning of a name that is too long for a message.
@@ -217,8 +225,8 @@ pub(crate) unsafe fn prepare(
 ) -> Try<Launch> {
     permitted(&function.info)?;
     let limits = function::attributes::limits(session);
-    let config = &with_cluster(session, function, config, limits)?;
-    check(&*function.info, function.max_dynamic(limits), limits, crate::context::multiprocessors(session), config)?;
+    let config = &with_cluster(function, config, limits, || context::multiprocessors(session))?;
+    check(&*function.info, function.max_dynamic(limits), limits, context::multiprocessors(session), config)?;
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.
     unsafe {
@@ -275,11 +283,11 @@ unsafe fn launch(
     permitted(&function.info)?;
     let device = device::named(session, stream.device.cast_signed())?;
     let limits = &device.limits;
-    let config = &with_cluster(session, function, config, limits)?;
+    let config = &with_cluster(function, config, limits, || context::multiprocessors_of(session, stream))?;
     // The setting is only needed by launches that use dynamic shared memory.
     let dynamic = if config.shared == 0 { 0 } else { function.max_dynamic(limits) };
     // What the launch may run on only matters to those that must fit on it.
-    let multiprocessors = if config.cooperative { crate::context::multiprocessors(session) } else { 0 };
+    let multiprocessors = if config.cooperative { context::multiprocessors_of(session, stream) } else { 0 };
     check(&*function.info, dynamic, limits, multiprocessors, config)?;
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.

@@ -50,6 +50,7 @@ mod exports;
 mod ffi;
 mod function;
 mod graph;
+mod green;
 mod handle;
 mod host;
 mod image;

@@ -1,5 +1,5 @@
-//! `cuLogs…`: the error messages of this process (`messages.rs`), kept, written into a file, or told
-//! to whoever has registered for them.
+//! `cuLogs…`: the error messages of this process (`messages.rs`), kept, written into a file, or
+//! told to whoever has registered for them.
 
 use crate::ffi::Try;
 use crate::messages::{self, Excerpt};

@@ -4,12 +4,14 @@
 use crate::connection::Connection;
 use crate::context::{Context, EndHook};
 use crate::stream::STREAMS;
-use crate::{array, context, event, library, memory, module, peer, pool, private, texture};
+use crate::{array, context, event, graph, green, library, memory, module, peer, pool, private, texture};
 
 /// What ends with a context, in this order.
 static ENDING: &[EndHook] = &[
+    green::end_context,
     forget_local_storage,
     peer::end_context,
+    graph::end_context,
     end_streams,
     event::end_context,
     module::end_context,

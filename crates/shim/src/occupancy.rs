@@ -1,12 +1,13 @@
 //! Occupancy: answered by arithmetic from the function's needs and the device's limits.
 
+use crate::connection::Connection;
 use crate::context;
 use crate::ffi::{Try, error, forward, put, put_if};
 use crate::function::{self, Function};
 use crate::limits::Limits;
 use crate::{library, process};
 use core::ffi::{c_int, c_uint};
-use cumux_abi::{CUfunction, CUlaunchConfig, CUoccupancy_flags, CUoccupancyB2DSize};
+use cumux_abi::{CUfunction, CUlaunchConfig, CUoccupancy_flags, CUoccupancyB2DSize, CUstream};
 
 /// Default behaviour, and not counting a cache that may be switched off: no difference on devices
 /// with unified caches.
@@ -107,12 +108,13 @@ pub unsafe fn cuOccupancyMaxActiveClusters(out: *mut c_int, wanted: CUfunction, 
     let session = process::enter()?;
     let function = library::find_function(session, wanted)?;
     // SAFETY: an argument of an exported function; its C caller vouches for it.
-    let (config, _) = unsafe { crate::launch::read_config(config)? };
+    let (config, stream) = unsafe { crate::launch::read_config(config)? };
     let limits = function::attributes::limits(session);
+    let multiprocessors = in_stream(session, stream);
     let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
     let cluster = if config.cluster == [0; 3] { function.info.cluster } else { config.cluster };
     let fits = config.shared <= function.max_dynamic(limits);
-    let count = if fits { limits.active_clusters(&*function.info, threads, config.shared, cluster, context::multiprocessors(session)) } else { 0 };
+    let count = if fits { limits.active_clusters(&*function.info, threads, config.shared, cluster, multiprocessors) } else { 0 };
     put!(out, count.cast_signed());
     Ok(())
 }
@@ -121,7 +123,19 @@ pub unsafe fn cuOccupancyMaxPotentialClusterSize(out: *mut c_int, wanted: CUfunc
     let session = process::enter()?;
     let function = library::find_function(session, wanted)?;
     // SAFETY: an argument of an exported function; its C caller vouches for it.
-    unsafe { crate::launch::read_config(config)? };
-    put_if!(out, function::attributes::limits(session).largest_cluster(function.takes_larger_clusters()).cast_signed());
+    let (config, stream) = unsafe { crate::launch::read_config(config)? };
+    let limits = function::attributes::limits(session);
+    let (threads, multiprocessors) = (config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n)), in_stream(session, stream));
+    let mut blocks = limits.largest_cluster(function.takes_larger_clusters());
+    // A small part of the card has no place for large ones.
+    while blocks > 1 && limits.active_clusters(&*function.info, threads, config.shared, [blocks, 1, 1], multiprocessors) == 0 {
+        blocks /= 2;
+    }
+    put_if!(out, blocks.cast_signed());
     Ok(())
+}
+
+/// Multiprocessors of the context of a stream that a program names, or of the current one.
+fn in_stream(session: &'static Connection, stream: CUstream) -> u32 {
+    context::stream(session, stream).map_or_else(|_| context::multiprocessors(session), |stream| context::multiprocessors_of(session, &stream))
 }

@@ -14,8 +14,9 @@ use syn::visit::{self, Visit};
 const REFUSALS: [&str; 2] = ["unsupported", "NOT_SUPPORTED"];
 
 /// Functions that come by a refusal and never get it, and why.
-const NEVER: [(&str, &str); 2] = [
+const NEVER: [(&str, &str); 3] = [
     ("cuGraphInstantiate_v2", "it has no flags, and a flag is what is refused"),
+    ("cuGreenCtxWaitEvent", "what it cannot do beside a capture it has refused as the manual says before"),
     ("cuTensorMapReplaceAddress", "where no map can be made there is none whose address could be replaced"),
 ];
 

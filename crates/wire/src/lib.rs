@@ -13,6 +13,7 @@ pub mod layout;
 pub mod limits;
 pub mod message;
 pub mod module;
+pub mod positions;
 pub mod record;
 pub mod recording;
 pub mod share;

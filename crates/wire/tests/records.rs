@@ -75,6 +75,11 @@ fn op() -> impl Strategy<Value = Op> {
         (long.clone(), long.clone(), word, long.clone()).prop_map(|(address, bytes, handle, offset)| Op::VmmMap { address, bytes, handle, offset }),
         (long.clone(), long.clone()).prop_map(|(address, bytes)| Op::VmmUnmap { address, bytes }),
         (long.clone(), long.clone(), 0_u32..4).prop_map(|(address, bytes, access)| Op::VmmAccess { address, bytes, access }),
+        (1_u32..99, word, [long.clone(), long.clone(), long.clone(), 1_u64..99]).prop_map(|(partition, device, positions)| Op::PartitionPlace {
+            partition,
+            device,
+            positions
+        }),
         (word, word, 0_u32..2).prop_map(|(device, peer, on)| Op::PeerAccess { device, peer, on }),
         (long.clone(), long.clone(), word, 0_u32..4).prop_map(|(address, bytes, device, access)| Op::VmmPeerAccess { address, bytes, device, access }),
         (long.clone(), long.clone(), long.clone()).prop_map(|(user, window, bytes)| Op::HostRegister { user, window, bytes }),

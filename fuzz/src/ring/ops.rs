@@ -111,6 +111,9 @@ pub fn op(bytes: &mut Bytes<'_>, known: &Known) -> Op {
         26 => Op::Reset,
         27 => Op::WindowUse { address: at(bytes), bytes: size(bytes) },
         28 => Op::PartitionOpen { partition: bytes.mostly(&[1, 2]).max(1), device: device(bytes), multiprocessors: bytes.mostly(&[2, 8, 58]).max(1) },
+        29 if bytes.mostly(&[0, 1]) == 0 => {
+            Op::PartitionPlace { partition: bytes.mostly(&[1, 2]).max(1), device: device(bytes), positions: [size(bytes), size(bytes), 0, 1] }
+        }
         29 => Op::PartitionClose { partition: bytes.mostly(&[1, 2]) },
         30 => Op::Charge { device: device(bytes), address: at(bytes), bytes: size(bytes) },
         31 => Op::Refund { address: at(bytes) },

@@ -11,6 +11,7 @@ use crate::driver::{Driver, Function, GreenContext, Stream};
 use crate::fault::{Call, remedy};
 use cumux_device::DeviceError;
 use cumux_device::sm_allocator::SmAllocator;
+use cumux_wire::positions::SmPositions;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -131,6 +132,29 @@ impl Partitions {
             sm_allocator.hold(left);
             if contexts.len() < MOST_SETS || contexts.contains_key(&sms) { sms } else { share_set(&contexts, &mut sm_allocator, sms, &within) }
         };
+        self.partition_of_held(&mut contexts, driver, sms)
+    }
+
+    /// A partition of the SMs at these positions of the card's SMs, or of those of the partition
+    /// `inside`.
+    ///
+    /// # Errors
+    /// A sentence: the card cannot be partitioned in this way, or has as many sets of SMs in use as
+    /// are kept.
+    pub(crate) fn place(&self, driver: &Arc<Driver>, inside: Option<&Partition>, positions: SmPositions) -> Result<Arc<Partition>, DeviceError> {
+        let mut contexts = self.contexts.lock();
+        let mut sm_allocator = self.sm_allocator.lock();
+        let sms = positions.pick(inside.map_or_else(|| sm_allocator.all(), |partition| partition.sms.clone()).as_slice());
+        if sms.is_empty() {
+            return Err(DeviceError::Invalid("a partition without SMs".into()));
+        }
+        if contexts.len() >= MOST_SETS && !contexts.contains_key(&sms) {
+            // Each set costs memory of the card for as long as the executor lives.
+            let text = format!("the card has {MOST_SETS} sets of multiprocessors in use already, and keeps no more");
+            return Err(DeviceError::OutOfMemory(text));
+        }
+        sm_allocator.hold(&sms);
+        drop(sm_allocator);
         self.partition_of_held(&mut contexts, driver, sms)
     }
 

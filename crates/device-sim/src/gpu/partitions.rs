@@ -1,6 +1,7 @@
 //! The SMs that clients of a software GPU may use.
 
 use cumux_device::{ClientId, DeviceError, Partitions};
+use cumux_wire::positions::SmPositions;
 
 use super::SoftwareGpu;
 
@@ -25,6 +26,12 @@ impl Partitions for SoftwareGpu {
         let mut scheduler = self.card.scheduler.lock();
         scheduler.require_working()?;
         scheduler.open_partition(client, partition, multiprocessors)
+    }
+
+    fn place_partition(&self, client: ClientId, partition: u32, positions: SmPositions) -> Result<(), DeviceError> {
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
+        scheduler.place_partition(client, partition, positions)
     }
 
     fn close_partition(&self, client: ClientId, partition: u32) {

@@ -9,9 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::placement::SmSet;
 use crate::models::Limits;
 use cumux_device::sm_allocator::SmAllocator;
+use cumux_wire::positions::SmPositions;
 
 /// The partition that is the client's whole share.
 pub(crate) const SHARE: u32 = 0;
+
+/// Which SMs of a client's share a partition has.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PartitionSize {
+    /// So many, those that the fewest partitions have; 0 = all.
+    Count(u32),
+    /// Those at these positions.
+    Positions(SmPositions),
+}
 
 /// One set of SMs of a client, and how many kernels run there.
 #[derive(Debug)]
@@ -28,15 +38,15 @@ pub(super) struct ClientPartitions {
     /// By number; a kernel keeps the number of its set.
     sets: BTreeMap<u32, PartitionSms>,
     last_set: u32,
-    /// How many SMs each partition was asked to have; 0 = all.
-    wanted: BTreeMap<u32, u32>,
+    /// What each partition was asked to have.
+    wanted: BTreeMap<u32, PartitionSize>,
 }
 
 impl ClientPartitions {
     /// A client with a share of so many SMs (0 = the whole card).
     pub(super) fn new(limits: &Limits, sm_allocator: &mut SmAllocator, share: u32) -> Self {
         let mut partitions = ClientPartitions::default();
-        partitions.wanted.insert(SHARE, share);
+        partitions.wanted.insert(SHARE, PartitionSize::Count(share));
         partitions.place_partition(limits, sm_allocator, SHARE);
         partitions
     }
@@ -46,7 +56,7 @@ impl ClientPartitions {
         let mut partitions = ClientPartitions::default();
         let ids: Vec<u32> = sms.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         sm_allocator.hold(&ids);
-        partitions.wanted.insert(SHARE, ids.len() as u32);
+        partitions.wanted.insert(SHARE, PartitionSize::Count(ids.len() as u32));
         partitions.add_set(SmSet::new(limits, ids), SHARE);
         partitions
     }
@@ -62,10 +72,16 @@ impl ClientPartitions {
     }
 
     fn place_partition(&mut self, limits: &Limits, sm_allocator: &mut SmAllocator, partition: u32) {
-        let wanted = self.wanted.get(&partition).copied().unwrap_or(0);
-        let within = if partition == SHARE { sm_allocator.all() } else { self.sms_of(SHARE).map(|sms| sms.ids().to_vec()).unwrap_or_default() };
-        let count = if wanted == 0 { within.len() as u32 } else { wanted };
-        let ids = sm_allocator.assign(count, &within);
+        let within = if partition == SHARE { sm_allocator.all() } else { self.share() };
+        let ids = match self.wanted.get(&partition).copied().unwrap_or(PartitionSize::Count(0)) {
+            PartitionSize::Count(0) => sm_allocator.assign(within.len() as u32, &within),
+            PartitionSize::Count(count) => sm_allocator.assign(count, &within),
+            PartitionSize::Positions(positions) => {
+                let ids = positions.pick(&within);
+                sm_allocator.hold(&ids);
+                ids
+            }
+        };
         self.add_set(SmSet::new(limits, ids), partition);
     }
 
@@ -97,7 +113,7 @@ impl ClientPartitions {
 
     /// Changes the share. The other partitions are placed inside of it anew.
     pub(super) fn set_share(&mut self, limits: &Limits, sm_allocator: &mut SmAllocator, share: u32) {
-        self.wanted.insert(SHARE, share);
+        self.wanted.insert(SHARE, PartitionSize::Count(share));
         let all: Vec<u32> = self.wanted.keys().copied().collect();
         for partition in &all {
             self.retire_partition(sm_allocator, *partition);
@@ -109,7 +125,7 @@ impl ClientPartitions {
 
     /// As [`ClientPartitions::set_share`], to exactly these SMs.
     pub(super) fn set_sms(&mut self, limits: &Limits, sm_allocator: &mut SmAllocator, sms: &[u32]) {
-        self.wanted.insert(SHARE, sms.len() as u32);
+        self.wanted.insert(SHARE, PartitionSize::Count(sms.len() as u32));
         let all: Vec<u32> = self.wanted.keys().copied().collect();
         for partition in &all {
             self.retire_partition(sm_allocator, *partition);
@@ -122,11 +138,11 @@ impl ClientPartitions {
     }
 
     /// Opens a partition inside of the share; false if the number is in use.
-    pub(super) fn open_partition(&mut self, limits: &Limits, sm_allocator: &mut SmAllocator, partition: u32, multiprocessors: u32) -> bool {
+    pub(super) fn open_partition(&mut self, limits: &Limits, sm_allocator: &mut SmAllocator, partition: u32, size: PartitionSize) -> bool {
         if self.wanted.contains_key(&partition) {
             return false;
         }
-        self.wanted.insert(partition, multiprocessors);
+        self.wanted.insert(partition, size);
         self.place_partition(limits, sm_allocator, partition);
         true
     }
@@ -214,8 +230,9 @@ mod tests {
     fn partitions_of_a_client_lie_inside_its_share_beside_each_other() {
         let (limits, mut sm_allocator) = (h200(), SmAllocator::new(132));
         let mut partitions = ClientPartitions::new(&limits, &mut sm_allocator, 66);
-        assert!(partitions.open_partition(&limits, &mut sm_allocator, 1, 16) && partitions.open_partition(&limits, &mut sm_allocator, 2, 32));
-        assert!(!partitions.open_partition(&limits, &mut sm_allocator, 2, 8), "in use");
+        assert!(partitions.open_partition(&limits, &mut sm_allocator, 1, PartitionSize::Count(16)));
+        assert!(partitions.open_partition(&limits, &mut sm_allocator, 2, PartitionSize::Count(32)));
+        assert!(!partitions.open_partition(&limits, &mut sm_allocator, 2, PartitionSize::Count(8)), "in use");
         let (share, one, two) = (ids(&partitions, 0), ids(&partitions, 1), ids(&partitions, 2));
         assert!(one.iter().chain(&two).all(|sm| share.contains(sm)));
         assert!(!one.iter().any(|sm| two.contains(sm)));
@@ -223,6 +240,27 @@ mod tests {
         assert_eq!((ids(&partitions, 0).len(), ids(&partitions, 1).len(), ids(&partitions, 2).len()), (10, 10, 10));
         partitions.close_partition(&mut sm_allocator, 1);
         assert_eq!(ids(&partitions, 1), ids(&partitions, 0));
+    }
+
+    /// A partition at positions has these SMs of the share, whatever else is there.
+    #[test]
+    fn partitions_at_positions_have_exactly_those() {
+        let (limits, mut sm_allocator) = (h200(), SmAllocator::new(132));
+        let mut other = ClientPartitions::new(&limits, &mut sm_allocator, 66);
+        let mut partitions = ClientPartitions::new(&limits, &mut sm_allocator, 0);
+        let at = |range: std::ops::Range<u32>| PartitionSize::Positions(range.collect());
+        for (number, range) in [(1, 0..66), (2, 66..132), (3, 66..132)] {
+            assert!(partitions.open_partition(&limits, &mut sm_allocator, number, at(range)));
+        }
+        assert_eq!(ids(&partitions, 1), (0..66).collect::<Vec<_>>());
+        assert_eq!((ids(&partitions, 2), ids(&partitions, 3)), ((66..132).collect(), (66..132).collect()));
+        partitions.set_share(&limits, &mut sm_allocator, 70);
+        let share = ids(&partitions, 0);
+        assert_eq!(ids(&partitions, 1), share[..66], "in the new share");
+        assert_eq!(ids(&partitions, 2), [&share[..62], &share[66..]].concat(), "what is not there begins at the front again");
+        partitions.release_all(&mut sm_allocator);
+        other.release_all(&mut sm_allocator);
+        assert!(sm_allocator.loads().iter().all(|load| *load == 0));
     }
 
     proptest! {

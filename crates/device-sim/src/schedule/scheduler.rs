@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use cumux_device::sm_allocator::SmAllocator;
 use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, Outcome, StreamId, Work};
+use cumux_wire::positions::SmPositions;
 use cumux_wire::result;
 
 use super::breakage::Breakage;
 use super::client::{CardClient, ClientEnd, ClientPriority, Lineage, Reporting, RunningTask, Task, not_open};
 use super::kernel::{Coupling, Piece};
 use super::launch::{self, Launcher, Prepared};
-use super::partitions::ClientPartitions;
+use super::partitions::{ClientPartitions, PartitionSize};
 use super::report::{Report, outcome_of};
 use super::stream::{Lifetime, Stream, StreamState};
 use crate::exec::interface::Launch;
@@ -169,8 +170,19 @@ impl Scheduler {
     }
 
     pub(crate) fn open_partition(&mut self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
+        self.add_partition(client, partition, PartitionSize::Count(multiprocessors))
+    }
+
+    pub(crate) fn place_partition(&mut self, client: ClientId, partition: u32, positions: SmPositions) -> Result<(), DeviceError> {
+        if positions.is_empty() {
+            return Err(DeviceError::Invalid(format!("partition {partition} of client {client} has no SM")));
+        }
+        self.add_partition(client, partition, PartitionSize::Positions(positions))
+    }
+
+    fn add_partition(&mut self, client: ClientId, partition: u32, size: PartitionSize) -> Result<(), DeviceError> {
         let owner = self.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
-        if owner.partitions.open_partition(&self.limits, &mut self.sm_allocator, partition, multiprocessors) {
+        if owner.partitions.open_partition(&self.limits, &mut self.sm_allocator, partition, size) {
             Ok(())
         } else {
             Err(DeviceError::Invalid(format!("client {client} has a partition {partition} already")))

@@ -92,6 +92,7 @@ macro_rules! conformance_tests {
             bad_images_say_what_is_wrong
             function_information_is_complete
             blocks_know_their_multiprocessor
+            partitions_at_positions_are_exactly_those
         );
         $crate::conformance_tests!(@ $opener, textures:
             a_plane_is_sampled_in_all_ways

@@ -1,8 +1,9 @@
 //! Modules, their variables, and what kernels can do besides computing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use cumux_wire::cuda::{DeviceAttribute, FunctionAttribute};
+use cumux_wire::positions::SmPositions;
 use cumux_wire::record::Launch;
 use cumux_wire::result;
 
@@ -200,4 +201,29 @@ pub fn blocks_know_their_multiprocessor(open: Opener) {
     used.dedup();
     assert!(used.len() <= 8, "the client may use 8 of them: {used:?}");
     assert_eq!(client.read(threads, 500), vec![96; 500]);
+}
+
+pub fn partitions_at_positions_are_exactly_those(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client_with(3, &ClientSpec { multiprocessors: 32, ..ClientSpec::default() });
+    let module = client.kernels();
+    let (sms, threads) = (client.allocate(4 * 600), client.allocate(4 * 600));
+    let used = |partition: u32| {
+        let stream = setup.device.create_stream_in(3, partition, 0).expect("a stream in the partition");
+        client.launch(stream, &module, "where", 600, 1024, Args::new().u64(sms).u64(threads));
+        client.drain(stream);
+        client.read(sms, 600).into_iter().collect::<BTreeSet<u32>>()
+    };
+    let share = used(0);
+    for (partition, positions) in [(1, 0..16), (2, 16..32), (3, 16..32), (4, 0..32)] {
+        setup.device.place_partition(3, partition, positions.collect()).expect("a partition");
+    }
+    let (low, high, again, all) = (used(1), used(2), used(3), used(4));
+    assert_eq!((low.len(), high.len(), low.intersection(&high).count()), (16, 16, 0));
+    assert!(low.union(&high).copied().collect::<BTreeSet<u32>>() == share && all == share && again == high, "{share:?}: {low:?} {high:?}");
+    assert!(setup.device.place_partition(3, 1, (0..16).collect()).is_err(), "the number is in use");
+    assert!(setup.device.place_partition(3, 9, SmPositions::default()).is_err() && setup.device.place_partition(77, 1, (0..2).collect()).is_err());
+    setup.device.close_partition(3, 1);
+    setup.device.place_partition(3, 1, (0..2).collect()).expect("free again");
+    assert_eq!(used(1).len(), 2);
 }

@@ -31,30 +31,13 @@ pub unsafe fn cuDevicePrimaryCtxRetain(out: *mut CUcontext, device: CUdevice) ->
     require_available(session, device)?;
     let context = primary(session, device)?;
     put!(out, context.as_c());
-    let mut life = lock(&context.life);
-    life.uses += 1;
-    life.active = true;
+    context.retain();
     Ok(())
 }
 
 pub unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Try {
     let session = process::find_connection()?;
-    let context = primary(session, device)?;
-    let last = {
-        let mut life = lock(&context.life);
-        life.uses = life.uses.checked_sub(1).ok_or(error::INVALID_CONTEXT)?;
-        life.uses == 0
-    };
-    if last {
-        context.end_objects(session);
-        let mut life = lock(&context.life);
-        // Another thread may have retained it meanwhile.
-        if life.uses == 0 {
-            life.deactivate();
-            life.limits = DEFAULT_LIMITS;
-        }
-    }
-    Ok(())
+    if primary(session, device)?.release(session) { Ok(()) } else { Err(error::INVALID_CONTEXT) }
 }
 
 pub unsafe fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> Try {
@@ -149,7 +132,7 @@ pub unsafe fn cuCtxCreate_v4(out: *mut CUcontext, params: *mut CUctxCreateParams
 pub unsafe fn cuCtxDestroy_v2(context: CUcontext) -> Try {
     let session = process::find_connection()?;
     let context = find(context.addr() as u64)?;
-    if context.primary {
+    if context.primary || context.green.is_some() {
         return Err(error::INVALID_CONTEXT);
     }
     destroy(session, &context);
@@ -175,7 +158,7 @@ pub unsafe fn cuCtxDetach(context: CUcontext) -> Try {
         life.uses = life.uses.saturating_sub(1);
         life.uses == 0
     };
-    if last && !context.primary {
+    if last && !context.primary && context.green.is_none() {
         destroy(session, &context);
     }
     Ok(())
@@ -228,7 +211,7 @@ pub unsafe fn cuCtxGetDevice_v2(out: *mut CUdevice, context: CUcontext) -> Try {
 pub unsafe fn cuCtxGetFlags(out: *mut c_uint) -> Try {
     process::find_connection()?;
     // Host memory can always be mapped.
-    put!(out, lock(&current()?.life).flags | MAP_HOST);
+    put!(out, lock(&current()?.root().life).flags | MAP_HOST);
     Ok(())
 }
 
@@ -237,7 +220,7 @@ pub unsafe fn cuCtxSetFlags(flags: c_uint) -> Try {
     if flags & !KNOWN_FLAGS != 0 {
         return Err(error::INVALID_VALUE);
     }
-    lock(&current()?.life).flags = flags;
+    lock(&current()?.root().life).flags = flags;
     session.set_scheduling(flags);
     Ok(())
 }
@@ -245,7 +228,7 @@ pub unsafe fn cuCtxSetFlags(flags: c_uint) -> Try {
 pub unsafe fn cuCtxGetId(context: CUcontext, out: *mut c_ulonglong) -> Try {
     process::find_connection()?;
     let context = named(context)?;
-    put!(out, context.id);
+    put!(out, context.number);
     Ok(())
 }
 
@@ -266,7 +249,7 @@ pub unsafe fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_in
 
 pub unsafe fn cuCtxGetCacheConfig(out: *mut CUfunc_cache) -> Try {
     process::find_connection()?;
-    put!(out, lock(&current()?.life).cache);
+    put!(out, lock(&current()?.root().life).cache);
     Ok(())
 }
 
@@ -275,7 +258,7 @@ pub unsafe fn cuCtxSetCacheConfig(config: CUfunc_cache) -> Try {
     if config.0 > CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0 {
         return Err(error::INVALID_VALUE);
     }
-    lock(&current()?.life).cache = config;
+    lock(&current()?.root().life).cache = config;
     Ok(())
 }
 
@@ -316,7 +299,7 @@ fn limit_index(limit: CUlimit) -> Try<usize> {
 
 pub unsafe fn cuCtxGetLimit(out: *mut usize, limit: CUlimit) -> Try {
     process::find_connection()?;
-    let value = lock(&current()?.life).limits.get(limit_index(limit)?).copied();
+    let value = lock(&current()?.root().life).limits.get(limit_index(limit)?).copied();
     put!(out, value.ok_or(error::UNSUPPORTED_LIMIT)?);
     Ok(())
 }
@@ -328,7 +311,7 @@ pub unsafe fn cuCtxSetLimit(limit: CUlimit, value: usize) -> Try {
     if index >= CUlimit::CU_LIMIT_CIG_ENABLED.0 as usize {
         return Err(error::UNSUPPORTED_LIMIT);
     }
-    if let Some(cell) = lock(&context.life).limits.get_mut(index) {
+    if let Some(cell) = lock(&context.root().life).limits.get_mut(index) {
         *cell = value;
     }
     // Launches from the device are the software GPU's alone.
@@ -344,12 +327,12 @@ pub unsafe fn cuCtxSetLimit(limit: CUlimit, value: usize) -> Try {
 
 pub unsafe fn cuCtxSynchronize() -> Try {
     let session = process::enter()?;
-    session.drain(current()?.group)
+    current()?.drain_all_streams(session)
 }
 
 pub unsafe fn cuCtxSynchronize_v2(context: CUcontext) -> Try {
     let session = process::enter()?;
-    session.drain(named(context)?.group)
+    named(context)?.drain_all_streams(session)
 }
 
 pub unsafe fn cuCtxRecordEvent(context: CUcontext, event: CUevent) -> Try {

@@ -5,22 +5,26 @@
 //!   releasing or resetting it ends its objects.
 //! - Each thread has a stack of contexts; the top is current.
 //! - A context's NULL stream is a timeline of its own, made at first use.
+//! - A green context is a context whose streams run on a part of the share. Everything else is its
+//!   primary context's: the two have one id, by which objects know whose they are.
 //! - What else ends with a context is known above: those files hand down hooks ([`prepare`]).
 
 mod calls;
+mod green;
 mod per_thread;
 
 pub use calls::*;
+pub(crate) use green::Green;
 
 use crate::changes;
 use crate::connection::Connection;
-use crate::connection::pipe::Role;
+use crate::connection::pipe::{Role, TimelineId};
 use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
 use crate::log::because;
 use crate::stream::{Home, STREAMS, Stream};
 use crate::sync::lock;
-use crate::{default_stream, device, process};
+use crate::{default_stream, device, process, stream};
 use core::ffi::{c_int, c_uint};
 use cumux_abi::{CUcontext, CUdevice, CUfunc_cache, CUresult, CUstream};
 use cumux_wire::record::Op;
@@ -71,8 +75,10 @@ pub enum Own {
 pub struct Context {
     /// The word that the program holds.
     pub handle: u64,
-    /// A number that no other context of this process ever has.
+    /// The number by which objects know whose they are. A green context has its primary context's.
     pub id: u64,
+    /// A number that no other context of this process ever has.
+    pub number: u64,
     /// Ordinal of its device.
     pub device: u32,
     /// The group of its timelines.
@@ -84,10 +90,26 @@ pub struct Context {
     /// That share was asked for as an execution affinity.
     affine: bool,
     primary: bool,
+    /// What makes it a green context.
+    pub(crate) green: Option<Green>,
+    /// The green contexts of a primary one.
+    greens: Mutex<Vec<Arc<Context>>>,
+    /// Points that streams made from now on wait for first.
+    held: Mutex<Vec<(TimelineId, u64)>>,
     life: Mutex<Life>,
     legacy: OnceLock<Arc<Stream>>,
     /// Default streams of threads.
     per_thread: Mutex<Vec<Arc<Stream>>>,
+}
+
+/// What distinguishes a new context.
+struct Kindred {
+    device: u32,
+    partition: u32,
+    multiprocessors: u32,
+    affine: bool,
+    primary: bool,
+    green: Option<Green>,
 }
 
 /// What a file above does when the objects of a context end.
@@ -117,7 +139,6 @@ impl Context {
     /// OUT_OF_MEMORY when there are too many; when the device cannot be divided, for one with a
     /// share of its own.
     pub fn new(session: &Connection, device: u32, primary: bool, flags: c_uint, own: Own) -> Try<Arc<Self>> {
-        let life = Life { active: !primary, uses: u32::from(!primary), flags, cache: CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE, limits: DEFAULT_LIMITS };
         let (multiprocessors, affine) = match own {
             Own::None => (0, false),
             Own::Percentage(count) => (count, false),
@@ -131,9 +152,33 @@ impl Context {
             session.call(&Op::PartitionOpen { partition, device, multiprocessors })?;
             partition
         };
-        let (id, group) = (process::new_number(), session.new_group(partition));
-        let (life, legacy, per_thread) = (Mutex::new(life), OnceLock::new(), Mutex::new(Vec::new()));
-        let make = |handle| Arc::new(Self { handle, id, device, group, partition, multiprocessors, affine, primary, life, legacy, per_thread });
+        Self::insert(session, Kindred { device, partition, multiprocessors, affine, primary, green: None }, flags)
+    }
+
+    fn insert(session: &Connection, kindred: Kindred, flags: c_uint) -> Try<Arc<Self>> {
+        let Kindred { device, partition, multiprocessors, affine, primary, green } = kindred;
+        let life = Life { active: !primary, uses: u32::from(!primary), flags, cache: CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE, limits: DEFAULT_LIMITS };
+        let (number, group) = (process::new_number(), session.new_group(partition));
+        let id = green.as_ref().map_or(number, |green| green.primary.id);
+        let make = |handle| {
+            Arc::new(Self {
+                handle,
+                id,
+                number,
+                device,
+                group,
+                partition,
+                multiprocessors,
+                affine,
+                primary,
+                green,
+                greens: Mutex::new(Vec::new()),
+                held: Mutex::new(Vec::new()),
+                life: Mutex::new(life),
+                legacy: OnceLock::new(),
+                per_thread: Mutex::new(Vec::new()),
+            })
+        };
         CONTEXTS.insert(make).map(|(_, context)| context).ok_or(error::OUT_OF_MEMORY)
     }
 
@@ -141,13 +186,17 @@ impl Context {
     #[must_use]
     pub fn multiprocessors(&self, session: &Connection) -> u32 {
         let share = device::share(session, self.device);
-        if self.multiprocessors == 0 { share } else { self.multiprocessors.min(share) }
+        match &self.green {
+            Some(green) => green.positions.count_within(share),
+            None if self.multiprocessors == 0 => share,
+            None => self.multiprocessors.min(share),
+        }
     }
 
     /// False for one that was destroyed, and for a primary one that nobody retains.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        lock(&self.life).active
+        lock(&self.life).active && self.green.as_ref().is_none_or(|green| green.primary.is_active())
     }
 
     /// The handle as C has it.
@@ -170,6 +219,7 @@ impl Context {
             return Ok(Arc::clone(stream));
         }
         let stream = Stream::default_of(session, self.home(), Role::Legacy)?;
+        self.hold_new(session, stream.timeline)?;
         Ok(Arc::clone(self.legacy.get_or_init(|| stream)))
     }
 
@@ -192,18 +242,50 @@ impl Context {
     /// with a primary one, for its next life.
     fn end_objects(&self, session: &'static Connection) {
         // A faulted client has nothing to wait for.
-        let _ = session.drain(self.group);
+        let _ = self.drain_all_streams(session);
         for hook in ENDING.get().into_iter().copied().flatten() {
             hook(session, self);
         }
         if !self.primary {
-            for stream in lock(&self.per_thread).drain(..).chain(self.legacy.get().cloned()) {
-                session.free_timeline(stream.timeline);
+            self.end_streams(session);
+        }
+    }
+
+    /// Retains a primary context once more.
+    fn retain(&self) {
+        let mut life = lock(&self.life);
+        life.uses += 1;
+        life.active = true;
+    }
+
+    /// Releases a primary context; false if nobody retains it. Its objects end with the last use.
+    pub(crate) fn release(&self, session: &'static Connection) -> bool {
+        let last = {
+            let mut life = lock(&self.life);
+            let Some(uses) = life.uses.checked_sub(1) else { return false };
+            life.uses = uses;
+            uses == 0
+        };
+        if last {
+            self.end_objects(session);
+            let mut life = lock(&self.life);
+            // Another thread may have retained it meanwhile.
+            if life.uses == 0 {
+                life.deactivate();
+                life.limits = DEFAULT_LIMITS;
             }
-            if self.partition != 0 {
-                // A session that is lost has no parts.
-                let _ = session.control(&Op::PartitionClose { partition: self.partition });
-            }
+        }
+        true
+    }
+
+    /// Ends its default streams and its part of the share.
+    fn end_streams(&self, session: &Connection) {
+        for stream in lock(&self.per_thread).drain(..).chain(self.legacy.get().cloned()) {
+            session.free_timeline(stream.timeline);
+        }
+        if self.partition != 0 {
+            // A session that is lost has no parts.
+            let _ = session.control(&Op::PartitionClose { partition: self.partition });
         }
     }
 }
@@ -213,10 +295,10 @@ pub(crate) fn top() -> Option<Arc<Context>> {
     STACK.try_with(|stack| stack.borrow().last().cloned()).ok().flatten()
 }
 
-/// Id of [`top`], 0 where there is none.
+/// The number of [`top`], 0 where there is none.
 #[inline]
-pub(crate) fn top_id() -> u64 {
-    STACK.try_with(|stack| stack.borrow().last().map_or(0, |context| context.id)).unwrap_or(0)
+pub(crate) fn top_number() -> u64 {
+    STACK.try_with(|stack| stack.borrow().last().map_or(0, |context| context.number)).unwrap_or(0)
 }
 
 /// Handle of [`top`], 0 where there is none.
@@ -259,21 +341,21 @@ pub(crate) fn find(handle: u64) -> Try<Arc<Context>> {
     CONTEXTS.get(handle).ok_or(error::INVALID_CONTEXT)
 }
 
-/// The context with this id, if there is one still.
+/// The context with this id that is no green one, if there is one still.
 pub(crate) fn find_by_id(id: u64) -> Option<Arc<Context>> {
-    CONTEXTS.all(|context| context.id == id).into_iter().next()
+    CONTEXTS.all(|context| context.id == id && context.green.is_none()).into_iter().next()
 }
 
 /// Waits for all work of the context with this id; nothing to wait for where it has ended.
 pub(crate) fn drain_by_id(session: &Connection, id: u64) -> Try {
-    find_by_id(id).map_or(Ok(()), |context| session.drain(context.group))
+    find_by_id(id).map_or(Ok(()), |context| context.drain_all_streams(session))
 }
 
 /// Refuses a context on a device that nobody can use at the moment.
 ///
 /// # Errors
 /// DEVICE_UNAVAILABLE, and why.
-pub(super) fn require_available(session: &Connection, device: CUdevice) -> Try {
+pub(crate) fn require_available(session: &Connection, device: CUdevice) -> Try {
     match &device::named(session, device)?.facts.capabilities.unavailable {
         Some(why) => Err(because(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE, why.clone())),
         None => Ok(()),
@@ -347,8 +429,18 @@ pub(crate) fn multiprocessors(session: &Connection) -> u32 {
     top().map_or_else(|| device::share(session, 0), |context| context.multiprocessors(session))
 }
 
+/// Multiprocessors on which kernels of a stream run.
+pub(crate) fn multiprocessors_of(session: &Connection, stream: &Stream) -> u32 {
+    find(stream.context_handle).map_or_else(|_| multiprocessors(session), |context| context.multiprocessors(session))
+}
+
 fn destroy(session: &'static Connection, context: &Arc<Context>) {
     context.end_objects(session);
+    forget(context);
+}
+
+/// A context has ended: nobody finds it any more.
+fn forget(context: &Arc<Context>) {
     lock(&context.life).deactivate();
     CONTEXTS.remove(context.handle);
     let on_top = top().is_some_and(|top| Arc::ptr_eq(&top, context));
@@ -362,6 +454,6 @@ pub(crate) fn stream(session: &'static Connection, stream: CUstream) -> Try<Arc<
     match default_stream::resolve(stream).addr() {
         1 => current()?.legacy(session),
         2 => per_thread::find_stream(session, &current()?),
-        handle => STREAMS.get(handle as u64).ok_or(error::INVALID_HANDLE),
+        handle => STREAMS.get(handle as u64).ok_or_else(|| stream::missing(handle as u64)),
     }
 }

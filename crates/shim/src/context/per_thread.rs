@@ -37,6 +37,7 @@ pub(super) fn find_stream(session: &'static Connection, context: &Arc<Context>) 
         return Ok(stream);
     }
     let stream = Stream::default_of(session, context.home(), Role::Blocking)?;
+    context.hold_new(session, stream.timeline)?;
     context.adopt(Arc::clone(&stream));
     let _ = OWN.try_with(|own| own.0.borrow_mut().push((Arc::clone(context), Arc::clone(&stream))));
     Ok(stream)

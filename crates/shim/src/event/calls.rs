@@ -5,7 +5,7 @@ use super::{CELLS, Cell, EVENTS, Event, Recorded, hold_timeline, make, named, re
 use crate::connection::Connection;
 use crate::context::{self, Context};
 use crate::ffi::{Try, error, put};
-use crate::stream::{STREAMS, Stream};
+use crate::stream::Stream;
 use crate::sync::lock;
 use crate::{capture, process};
 use core::ffi::c_uint;
@@ -61,8 +61,8 @@ pub(crate) fn record_context(session: &Connection, context: &Context, event: CUe
         return Err(error::INVALID_HANDLE);
     }
     refuse(&event, "a context's work recorded in an event for other processes")?;
-    let points = session.points(context.group);
-    *lock(&event.recorded) = Recorded::Many(points);
+    *lock(&event.recorded) = Recorded::Many(context.points(session));
+    *lock(&event.captured) = None;
     Ok(())
 }
 
@@ -74,10 +74,47 @@ pub(crate) fn hold(session: &Connection, target: &Arc<Stream>, event: &Event, ex
     if capture::capture_hold(event, target, external)? { Ok(()) } else { hold_timeline(session, target.timeline, event) }
 }
 
-/// Makes all streams of a context wait for an event.
-pub(crate) fn hold_context(session: &Connection, context: &Context, event: CUevent) -> Try {
+/// For calls that take no event of a capture: they spoil it.
+///
+/// # Errors
+/// STREAM_CAPTURE_UNSUPPORTED.
+pub(crate) fn refuse_captured(event: CUevent) -> Try {
+    match &*lock(&named(event)?.captured) {
+        None => Ok(()),
+        Some(point) => {
+            point.capture.invalidate();
+            Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        }
+    }
+}
+
+/// Makes all streams of a context and of its green contexts wait for an event, also those that are
+/// made later.
+pub(crate) fn hold_context(session: &'static Connection, context: &Context, event: CUevent) -> Try {
     let event = named(event)?;
-    STREAMS.all(|stream| stream.context == context.id).iter().try_for_each(|stream| hold(session, stream, &event, false))
+    hold_streams(session, context, &event)?;
+    context.greens().iter().try_for_each(|green| hold_streams(session, green, &event))
+}
+
+fn hold_streams(session: &'static Connection, context: &Context, event: &Event) -> Try {
+    for stream in context.streams() {
+        hold(session, &stream, event, false)?;
+    }
+    if lock(&event.captured).is_some() {
+        return Ok(());
+    }
+    let points = match event.points() {
+        Some(points) => points,
+        // Where other processes record it is not known here: the NULL stream waits in place of
+        // those that are made later.
+        None => {
+            let legacy = context.legacy(session)?.timeline;
+            hold_timeline(session, legacy, event)?;
+            vec![(legacy, session.point(legacy)?)]
+        }
+    };
+    context.hold_later(session, &points);
+    context.default_streams().iter().try_for_each(|stream| hold_timeline(session, stream.timeline, event))
 }
 
 pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> Try {

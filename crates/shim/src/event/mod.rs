@@ -82,6 +82,18 @@ impl Event {
         }
     }
 
+    /// The points that it stands for; `None` for an event of other processes.
+    fn points(&self) -> Option<Vec<(TimelineId, u64)>> {
+        if self.shared.is_some() {
+            return None;
+        }
+        Some(match &*lock(&self.recorded) {
+            Recorded::Never => Vec::new(),
+            Recorded::At(timeline, seq) => vec![(*timeline, *seq)],
+            Recorded::Many(points) => points.clone(),
+        })
+    }
+
     /// The stream in which it was recorded, where that is one.
     fn stream_index(&self) -> Option<u32> {
         match &*lock(&self.recorded) {

@@ -14,7 +14,7 @@ use crate::log::{because, unsupported};
 use crate::memory::of_graphs;
 use crate::stream::Stream;
 use crate::sync::lock;
-use crate::{callback, context, event, process};
+use crate::{callback, context, event, launch, process};
 use core::ffi::{c_char, c_uint, c_ulonglong};
 use cumux_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D,
@@ -57,6 +57,7 @@ struct Step {
 /// Timelines of launches, and where the last one ended.
 #[derive(Debug, Default)]
 struct Tracks {
+    /// Handle of the context of the last launch's stream: they run on its multiprocessors.
     context: u64,
     timelines: Vec<TimelineId>,
     end: Option<(TimelineId, u64)>,
@@ -269,6 +270,34 @@ fn check_memory(steps: &[Step], changed: &mut HashMap<u64, bool>) -> Try {
     Ok(())
 }
 
+/// Refuses kernels that do not fit on a green context's multiprocessors: they were checked when the
+/// graph was made, maybe for more.
+fn check_room(session: &Connection, steps: &[Step], multiprocessors: u32) -> Try {
+    for step in steps {
+        if let Work::Kernel(kernel) = &step.work
+            && (kernel.launch.cooperative || kernel.launch.cluster != [0; 3])
+        {
+            launch::check_room(session, &kernel.function, &kernel.launch, multiprocessors)?;
+        }
+        for inner in step.bodies.iter().chain([&step.inner]) {
+            check_room(session, inner, multiprocessors)?;
+        }
+    }
+    Ok(())
+}
+
+/// A context ends: launches in others need other timelines.
+pub(crate) fn end_context(session: &'static Connection, context: &context::Context) {
+    for exec in EXECS.all(|_| true) {
+        let mut tracks = lock(&exec.tracks);
+        if tracks.context == context.handle {
+            for timeline in std::mem::take(&mut *tracks).timelines {
+                session.free_timeline(timeline);
+            }
+        }
+    }
+}
+
 /// Addresses of the memory that steps allocate.
 fn allocations(steps: &[Step]) -> Vec<u64> {
     let own = |step: &Step| if let Work::Alloc(owned) = &step.work { Some(owned.address) } else { None };
@@ -300,19 +329,24 @@ impl Exec {
             }
         }
         check_memory(&steps, &mut HashMap::new())?;
+        let context = context::find(stream.context_handle)?;
+        if context.green.is_some() {
+            check_room(session, &steps, context.multiprocessors(session))?;
+        }
         of_graphs::allocate_for_launch(session, &allocated)?;
         let mut tracks = lock(&self.tracks);
         let wanted = steps.iter().map(|step| step.timeline).max().unwrap_or(0);
-        if tracks.context != stream.context {
+        if tracks.context != stream.context_handle {
             // Timelines of a context that may be gone; giving them back is right in either case.
             for timeline in tracks.timelines.drain(..) {
                 session.free_timeline(timeline);
             }
-            tracks.context = stream.context;
+            tracks.context = stream.context_handle;
         }
         while tracks.timelines.len() < wanted {
-            let group = context::find(stream.context_handle)?.group;
-            tracks.timelines.push(session.new_timeline(group, Role::Independent, stream.device, 0)?);
+            let made = session.new_timeline(context.group, Role::Independent, stream.device, 0)?;
+            context.hold_new(session, made)?;
+            tracks.timelines.push(made);
         }
         if let Some((timeline, seq)) = tracks.end {
             session.hold_timeline(stream.timeline, timeline, seq)?;
@@ -320,7 +354,7 @@ impl Exec {
         for condition in lock(&self.conditions).iter() {
             condition.assign_default(session, stream.timeline)?;
         }
-        let home = (context::find(stream.context_handle)?.group, stream.device);
+        let home = (context.group, stream.device);
         let start = session.point(stream.timeline)?;
         let host = calls_host(&steps);
         let timeline_of = |number: usize| if number == 0 { Some(stream.timeline) } else { tracks.timelines.get(number - 1).copied() };

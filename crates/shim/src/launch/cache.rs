@@ -27,7 +27,7 @@ pub(super) struct Key {
     function: u64,
     /// Never 0: the default stream has a name of its own.
     stream: u64,
-    /// Id of the current context.
+    /// Number of the current context.
     context: u64,
 }
 
@@ -36,7 +36,7 @@ impl Key {
     #[inline]
     pub(super) fn now(function: CUfunction, stream: CUstream) -> Self {
         let stream = default_stream::resolve(stream).addr() as u64;
-        Self { changes: changes::count(), function: function.addr() as u64, stream, context: context::top_id() }
+        Self { changes: changes::count(), function: function.addr() as u64, stream, context: context::top_number() }
     }
 
     /// Where such a launch is kept. The numbers in handles begin at bit 4, the kind at bit 40.

@@ -74,7 +74,7 @@ extern "C" fn get(value: *mut *mut c_void, context: CUcontext, key: *mut c_void)
         if value.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let asked = context.is_null().then(|| Asked { changes: changes::count(), context: context::top_id(), key: key.addr() });
+        let asked = context.is_null().then(|| Asked { changes: changes::count(), context: context::top_number(), key: key.addr() });
         let found = match (asked, LAST.get()) {
             (Some(asked), Some((last, found))) if asked == last => found,
             _ => {
@@ -100,7 +100,7 @@ fn look_up(context: CUcontext, key: *mut c_void) -> Result<usize, CUresult> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Asked {
     changes: u64,
-    /// Id of the context.
+    /// Number of the context.
     context: u64,
     key: usize,
 }

@@ -2,22 +2,25 @@
 
 use super::{STREAMS, Stream};
 use crate::callback::{self, Work};
+use crate::connection::Connection;
 use crate::connection::pipe::Role;
-use crate::context::{self, PRIORITIES};
+use crate::context::{self, Context, PRIORITIES};
 use crate::event::{self, EVENTS};
-use crate::ffi::{Try, error, forward, get, put, put_if};
+use crate::ffi::{Try, error, get, put, put_if};
 use crate::sync::lock;
-use crate::{capture, process};
+use crate::{capture, default_stream, process};
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
-use cumux_abi::{CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUgreenCtx, CUstream, CUstream_flags, CUstreamAttrID, CUstreamAttrValue, CUstreamCallback};
+use cumux_abi::{
+    CU_STREAM_PER_THREAD, CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUgreenCtx, CUstream, CUstream_flags, CUstreamAttrID, CUstreamAttrValue,
+    CUstreamCallback,
+};
 
 const NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
 /// In a capture, a node and not an edge.
 const EXTERNAL: c_uint = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
 
-fn create(out: *mut CUstream, flags: c_uint, priority: c_int) -> Try {
-    let session = process::enter()?;
-    let context = context::current()?;
+/// Creates a stream in a context.
+pub(crate) fn create_in(session: &Connection, context: &Context, out: *mut CUstream, flags: c_uint, priority: c_int) -> Try {
     if out.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(error::INVALID_VALUE);
     }
@@ -29,8 +32,14 @@ fn create(out: *mut CUstream, flags: c_uint, priority: c_int) -> Try {
         session.free_timeline(timeline);
         return Err(error::OUT_OF_MEMORY);
     };
+    context.hold_new(session, stream.timeline)?;
     put!(out, stream.as_c());
     Ok(())
+}
+
+fn create(out: *mut CUstream, flags: c_uint, priority: c_int) -> Try {
+    let session = process::enter()?;
+    create_in(session, &*context::current()?, out, flags, priority)
 }
 
 pub unsafe fn cuStreamCreate(out: *mut CUstream, flags: c_uint) -> Try {
@@ -43,7 +52,8 @@ pub unsafe fn cuStreamCreateWithPriority(out: *mut CUstream, flags: c_uint, prio
 
 pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> Try {
     let session = process::find_connection()?;
-    let stream = STREAMS.remove(stream.addr() as u64).ok_or(error::INVALID_HANDLE)?;
+    let handle = stream.addr() as u64;
+    let stream = STREAMS.remove(handle).ok_or_else(|| super::missing(handle))?;
     session.free_timeline(stream.timeline);
     session.health()
 }
@@ -115,8 +125,24 @@ pub unsafe fn cuStreamGetCtx(stream: CUstream, out: *mut CUcontext) -> Try {
 }
 
 pub unsafe fn cuStreamGetCtx_v2(stream: CUstream, out: *mut CUcontext, green: *mut CUgreenCtx) -> Try {
-    put_if!(green, core::ptr::null_mut());
-    forward!(cuStreamGetCtx(stream, out))
+    let session = process::find_connection()?;
+    let is_per_thread = default_stream::resolve(stream) == CU_STREAM_PER_THREAD;
+    let stream = context::stream(session, stream)?;
+    let context = context::find(stream.context_handle)?;
+    // Asked through a thread's own stream, the driver has no answer in a green context.
+    if is_per_thread && context.green.is_some() {
+        return Err(error::INVALID_HANDLE);
+    }
+    put_if!(green, context.green_handle());
+    put!(out, context.root().as_c());
+    Ok(())
+}
+
+pub unsafe fn cuStreamGetGreenCtx(stream: CUstream, green: *mut CUgreenCtx) -> Try {
+    let session = process::find_connection()?;
+    let stream = context::stream(session, stream)?;
+    put!(green, context::find(stream.context_handle)?.green_handle());
+    Ok(())
 }
 
 // ---- attributes

@@ -18,7 +18,7 @@ pub struct Capture {
     pub(crate) origin: u64,
     /// The stream it began in is joined with its context's NULL stream.
     pub(crate) joined: bool,
-    /// Id of the context of that stream.
+    /// Handle of the context of that stream.
     pub(crate) context: u64,
     /// It goes into a graph that the program has.
     pub(crate) into_given: bool,

@@ -8,15 +8,20 @@ pub use capture_point::{Capture, CapturePoint};
 
 use crate::connection::Connection;
 use crate::connection::pipe::{Role, TimelineId};
-use crate::ffi::Try;
+use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
 use crate::process;
+use crate::sync::lock;
 use core::ffi::{c_int, c_uint};
-use cumux_abi::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
+use cumux_abi::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUresult, CUstream};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 /// All streams with a handle.
 pub(crate) static STREAMS: Table<Stream> = Table::new(Kind::Stream);
+
+/// Handles of streams whose green context has been destroyed before them.
+static ORPHANS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
 /// What a stream must know of its context.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +43,7 @@ pub struct Stream {
     pub handle: u64,
     /// A number that no other stream of this process ever has.
     pub id: u64,
-    /// Id and handle of its context.
+    /// Id of its context.
     pub context: u64,
     /// Handle of its context.
     pub context_handle: u64,
@@ -90,5 +95,19 @@ impl Stream {
             (0, _) => CU_STREAM_PER_THREAD,
             (handle, _) => core::ptr::without_provenance_mut(handle as usize),
         }
+    }
+}
+
+/// Why a handle names no stream.
+pub(crate) fn missing(handle: u64) -> CUresult {
+    if lock(&ORPHANS).contains(&handle) { error::CONTEXT_IS_DESTROYED } else { error::INVALID_HANDLE }
+}
+
+/// A green context has been destroyed before its streams: their handles are told apart from
+/// invented ones from now on, also by whoever destroys them late.
+pub(crate) fn orphan(session: &Connection, context_handle: u64) {
+    for stream in STREAMS.remove_all(|stream| stream.context_handle == context_handle) {
+        lock(&ORPHANS).insert(stream.handle);
+        session.free_timeline(stream.timeline);
     }
 }

@@ -210,9 +210,13 @@ impl Fake {
             }
             // An event for other processes that nobody has recorded.
             Op::EventCell { .. } => self.answer(&record, 0, [0, 1]),
-            Op::Charge { .. } | Op::PartitionOpen { .. } | Op::VmmCreate { .. } | Op::VmmMap { .. } | Op::VmmUnmap { .. } | Op::VmmAccess { .. } => {
-                self.answer(&record, 0, [0, 0])
-            }
+            Op::Charge { .. }
+            | Op::PartitionOpen { .. }
+            | Op::PartitionPlace { .. }
+            | Op::VmmCreate { .. }
+            | Op::VmmMap { .. }
+            | Op::VmmUnmap { .. }
+            | Op::VmmAccess { .. } => self.answer(&record, 0, [0, 0]),
             ref op if op.in_stream() => {
                 let timeline = self.streams.get_mut(&record.header.stream).expect("a stream that was created");
                 let last = timeline.queue.back().map_or(timeline.done, |(seq, _)| *seq);

@@ -5,5 +5,6 @@
 mod calls;
 pub(crate) mod fake;
 mod graphs;
+mod green;
 mod memory;
 mod repeated;

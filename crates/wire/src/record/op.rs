@@ -213,6 +213,9 @@ operations! {
     132 ObjectCreate { device: u32, wish: ObjectWish },
     /// Takes effect when all work the client has pushed before is done.
     133 ObjectDestroy { device: u32, handle: u64 },
+    /// As `PartitionOpen`, with exactly these multiprocessors of the client's share: one bit for
+    /// each position ([`crate::positions::SmPositions`]). Answered.
+    134 PartitionPlace { partition: u32 => partition_number, device: u32, positions: [u64; 4] => some_positions },
 }
 
 impl Op {
@@ -266,6 +269,10 @@ fn partition_number(number: u32) -> Result<u32, DecodeError> {
 
 fn array_number(number: u32) -> Result<u32, DecodeError> {
     if number == 0 { Err(DecodeError::Field("array")) } else { Ok(number) }
+}
+
+fn some_positions(positions: [u64; 4]) -> Result<[u64; 4], DecodeError> {
+    if positions == [0; 4] { Err(DecodeError::Field("positions")) } else { Ok(positions) }
 }
 
 /// At most 1 GiB: no kind of memory is aligned to more.
