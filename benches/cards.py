@@ -27,6 +27,8 @@ BEGUN = time.monotonic()
 END = BEGUN + LIMIT
 # NVLink multicast stays off, whoever starts the program.
 ALWAYS = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1", "PYTHONUNBUFFERED": "1"}
+# Who sees one card alone has a server of that card.
+PER_CARD = ("--per-card",)
 # The class, and the errors that CUDA's documents allow its maker to be told.
 CLASSES = {"store": (700,), "misaligned": (716,), "trap": (719,), "assert": (710,)}
 
@@ -34,8 +36,8 @@ CLASSES = {"store": (700,), "misaligned": (716,), "trap": (719,), "assert": (710
 class Service:
     """NVIDIA's MPS, cumux over all cards, or nothing, in private directories, ended afterwards."""
 
-    def __init__(self, mode, device=DEVICE, **variables):
-        self.mode, self.device = mode, device
+    def __init__(self, mode, device=DEVICE, words=(), **variables):
+        self.mode, self.device, self.words = mode, device, words
         self.room = Path(tempfile.mkdtemp(prefix=mode))
         for name in ("pipe", "log"):
             (self.room / name).mkdir(mode=0o700)
@@ -58,7 +60,7 @@ class Service:
 
     def __enter__(self):
         if self.mode != "native":
-            device = ["--device", self.device] if self.mode == "cumux" else []
+            device = ["--device", self.device, *self.words] if self.mode == "cumux" else []
             # A daemon keeps what it inherits: it gets no pipe of ours.
             with open(self.room / "start", "w") as said:
                 done = subprocess.run([*self.command(), *device, "-d"], env=self.env, stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=60)
@@ -177,11 +179,11 @@ def rate(text):
     return float(found[1]) if found else None
 
 
-def both_cards(mode, keep):
+def both_cards(mode, keep, words=()):
     """W1 on one card, on both at once, and on the other one: kernels a second."""
     work = W1 if not SIMULATED else (2, 1, 32, 0, 10, "1")
     table = {}
-    with Service(mode) as service:
+    with Service(mode, words=words) as service:
         service.settle()
         for name, visible in (("card 0", ["0"]), ("both", ["0", "1"]), ("card 1", ["1"]), ("card 0 again", ["0"]), ("both again", ["0", "1"])):
             programs = [service.start("clients", *work, visible=card) for card in visible]
@@ -245,11 +247,11 @@ def ddp(keep):
     return table
 
 
-def fault_example(mode, keep, kinds, with_d):
+def fault_example(mode, keep, kinds, with_d, words=()):
     """A on card 0 makes a fault; B works on 0 and 1, C on 1; D on card 1 in one kernel of seconds. Who was hurt."""
     table = {"faults": 0, "told": 0, "hurt": [], "longest pause, ms": {}, "culprits": []}
     seconds = 2.5 + 2.2 * len(kinds)
-    with Service(mode) as service:
+    with Service(mode, words=words) as service:
         service.settle()
         programs = {
             "B, cards 0 and 1": service.start("twocards", "steady", seconds), "C, card 1": service.start("steady", "vector", seconds, visible="1"),
@@ -289,6 +291,7 @@ def faults(keep):
     kinds = ["store", "trap", "misaligned", "assert"] if not SIMULATED else ["store"]
     table = {"cumux": fault_example("cumux", keep, kinds, False)}
     table["cumux, with D"] = fault_example("cumux", keep, kinds[:2], True)
+    table["cumux --per-card"] = fault_example("cumux", keep, kinds[:2], True, PER_CARD)
     return table
 
 
@@ -337,7 +340,7 @@ def start_of_cards(keep):
 
 PARTS = {
     "machine": machine, "answers": answers, "peers, native": lambda keep: peers("native", keep), "peers, cumux": lambda keep: peers("cumux", keep),
-    "faults, cumux": faults, "W1, cumux": lambda keep: both_cards("cumux", keep), "NCCL": nccl, "DDP": ddp, "start": start_of_cards,
+    "faults, cumux": faults, "W1, cumux": lambda keep: both_cards("cumux", keep), "W1, cumux --per-card": lambda keep: both_cards("cumux", keep, PER_CARD), "NCCL": nccl, "DDP": ddp, "start": start_of_cards,
     "W1, native": lambda keep: both_cards("native", keep), "W1, MPS": lambda keep: both_cards("mps", keep), "faults, MPS": faults_mps, "contract on cuda:1": contract,
 }
 ALONE = ("machine", "peers, native", "W1, native", "W1, MPS", "faults, MPS", "contract on cuda:1")
@@ -353,12 +356,14 @@ def targets(results):
 
     ratio = get("W1, cumux", "both / one")
     row("W1 on both cards / on one", ratio, "at least 1.95", ratio and ratio >= 1.95)
+    ratio = get("W1, cumux --per-card", "both / one")
+    row("W1 on both cards / on one, --per-card", ratio, "at least 1.95", ratio and ratio >= 1.95)
     for key in ("copy access 1 0", "copy access 1 1", "read 0", "read 1", "copy access 0 0"):
         ours, alone = get("peers, cumux", key), get("peers, native", key)
         value = round(ours / alone, 3) if ours and alone else None
         row(f"{key}, cumux / alone", value, "at least 0.95", value and value >= 0.95)
     row("wrong bytes in copies between cards", get("peers, cumux", "wrong"), 0, get("peers, cumux", "wrong") == 0)
-    for example in ("cumux", "cumux, with D"):
+    for example in ("cumux", "cumux, with D", "cumux --per-card"):
         row(f"innocents hurt, {example}", get("faults, cumux", example, "count hurt"), 0, get("faults, cumux", example, "count hurt") == 0)
         row(f"culprits told, {example}", get("faults, cumux", example, "told"), get("faults, cumux", example, "faults"), get("faults, cumux", example, "told") == get("faults, cumux", example, "faults"))
     row("NCCL inside one process", get("NCCL", "cumux", "right"), True, get("NCCL", "cumux", "right"))
