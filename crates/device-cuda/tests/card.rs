@@ -71,6 +71,10 @@ const NOT_NESTED: [(&str, &str); 7] = [
     ("variables::what_cannot_be_placed_is_told_and_not_restored", "it loads machine code"),
 ];
 
+/// Tests for which a software GPU is divided among clients, too.
+const DIVIDED: [&str; 3] =
+    ["modules::a_cooperative_grid_that_does_not_fit", "modules::blocks_know_their_multiprocessor", "modules::partitions_at_positions_are_exactly_those"];
+
 /// The card on which the test that calls this runs now. `None` if there is no card: then the test
 /// has run already, over a software GPU, or it needs a card's driver and is left out.
 fn card() -> Option<String> {
@@ -91,6 +95,9 @@ fn run_nested(test: &str, settings: &[(&str, &str)]) {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", test, "--nocapture"]).envs(settings.iter().copied());
     command.env(CARD, "cuda:0").env("CUMUX_NESTED", node.pipe()).env("CUMUX_REAL_LIBCUDA", node.folder().join("lib/libcuda.so.1"));
+    if DIVIDED.contains(&test) {
+        command.env("CUMUX_NESTED_DIVIDES", "1");
+    }
     let output = command.output().expect("this program starts");
     let said = String::from_utf8_lossy(&output.stdout);
     let complaints = String::from_utf8_lossy(&output.stderr);

@@ -99,11 +99,14 @@ pub(crate) struct Partitions {
 impl Partitions {
     /// Finds out the card's SMs, before anything runs on it.
     pub(crate) fn probe(driver: &Arc<Driver>, sm_probe: Function) -> Partitions {
-        let layout = SmLayout::probe(driver, sm_probe).map_err(|error| {
-            let why = driver.describe_numbered(error);
-            tracing::warn!("this card cannot be divided among clients: {why}");
-            why
-        });
+        let layout = match driver.is_whole() {
+            true => Err("the driver is cumux's own library".to_owned()),
+            false => SmLayout::probe(driver, sm_probe).map_err(|error| {
+                let why = driver.describe_numbered(error);
+                tracing::warn!("this card cannot be divided among clients: {why}");
+                why
+            }),
+        };
         let sm_allocator = layout.as_ref().map_or_else(|_| SmAllocator::default(), |layout| SmAllocator::with_groups(layout.count(), layout.coscheduled()));
         Partitions { layout, sm_allocator: Arc::new(Mutex::new(sm_allocator)), contexts: Mutex::default() }
     }

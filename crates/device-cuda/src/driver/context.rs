@@ -4,7 +4,7 @@
 use super::device::DeviceHandle;
 use super::library::queue_count;
 use super::made::MadeOnce;
-use super::nested::is_nested;
+use super::nested::{self, is_nested};
 use super::submission::SubmissionLock;
 use super::table::Table;
 use crate::fault::{Call, CudaError, remedy};
@@ -58,6 +58,11 @@ impl Drop for Driver {
 }
 
 impl Driver {
+    /// True if the card is not to be divided among clients.
+    pub(crate) fn is_whole(&self) -> bool {
+        nested::is_whole()
+    }
+
     /// Opens card `ordinal` and makes its context. `dumps` holds for the whole process. So many
     /// threads will submit work.
     ///

@@ -7,6 +7,8 @@
 //! - It is refused as a driver, because a service that is its own client waits for itself.
 //! - Memory that processes share cannot be pinned. Copies do not need that; kernels cannot reach
 //!   such memory.
+//! - The card is divided among clients only where `CUMUX_NESTED_DIVIDES` is set: finding out which
+//!   multiprocessors there are takes a card no time, and a software GPU seconds.
 //! - Making a graph waits for every kernel that runs, always and not now and then (`graph.rs`).
 
 use std::ffi::OsString;
@@ -15,10 +17,18 @@ use std::sync::OnceLock;
 /// The variable with the other cumux's pipe directory.
 const VARIABLE: &str = "CUMUX_NESTED";
 
+/// The variable with which such a driver's card is divided.
+const DIVIDES: &str = "CUMUX_NESTED_DIVIDES";
+
 /// The pipe directory of the cumux whose library is the driver; `None` on a real card.
 pub(super) fn pipe_directory() -> Option<&'static OsString> {
     static DIRECTORY: OnceLock<Option<OsString>> = OnceLock::new();
     DIRECTORY.get_or_init(|| std::env::var_os(VARIABLE).filter(|directory| !directory.is_empty())).as_ref()
+}
+
+/// True if this driver's card is not divided among clients.
+pub(super) fn is_whole() -> bool {
+    is_nested() && std::env::var_os(DIVIDES).is_none()
 }
 
 /// True if the driver is cumux's own library.
