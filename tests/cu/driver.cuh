@@ -23,3 +23,12 @@ static const char *name_of(CUresult result) {
     ask(result, &name);
     return name;
 }
+
+#define CHECK_DRIVER(call)                                                  \
+    do {                                                                    \
+        CUresult result_ = (call);                                          \
+        if (result_ != CUDA_SUCCESS) {                                      \
+            std::printf("FAIL: %s: %s\n", #call, name_of(result_));         \
+            std::exit(1);                                                   \
+        }                                                                   \
+    } while (0)

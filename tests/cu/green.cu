@@ -67,32 +67,23 @@ static Api &api() {
     return found;
 }
 
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        CUresult result_ = (call);                                                                                     \
-        if (result_ != CUDA_SUCCESS) {                                                                                 \
-            std::printf("FAIL: %s: %s\n", #call, name_of(result_));                                                    \
-            std::exit(1);                                                                                              \
-        }                                                                                                              \
-    } while (0)
-
 static CUdevResource whole() {
     CUdevResource all;
-    OK(api().of_device(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    CHECK_DRIVER(api().of_device(0, &all, CU_DEV_RESOURCE_TYPE_SM));
     return all;
 }
 
 static CUgreenCtx green_of(CUdevResource *resources, unsigned count) {
     CUdevResourceDesc description;
     CUgreenCtx green;
-    OK(api().describe(&description, resources, count));
-    OK(api().create(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    CHECK_DRIVER(api().describe(&description, resources, count));
+    CHECK_DRIVER(api().create(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
     return green;
 }
 
 static CUstream stream_of(CUgreenCtx green) {
     CUstream stream;
-    OK(api().stream(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    CHECK_DRIVER(api().stream(&stream, green, CU_STREAM_NON_BLOCKING, 0));
     return stream;
 }
 
@@ -142,7 +133,7 @@ static std::set<unsigned> multiprocessors(cudaStream_t stream) {
 static int resources() {
     CUdevResource all = whole(), context, groups[64], rest;
     print("device", all);
-    OK(api().of_context(nullptr, &context, CU_DEV_RESOURCE_TYPE_SM));
+    CHECK_DRIVER(api().of_context(nullptr, &context, CU_DEV_RESOURCE_TYPE_SM));
     print("context", context);
     for (unsigned flags : {0u, 1u, 2u}) {
         unsigned count = 0;
@@ -156,18 +147,18 @@ static int resources() {
         print("rest", rest);
     }
     unsigned count = 64;
-    OK(api().split(groups, &count, &all, &rest, 1, 0));
+    CHECK_DRIVER(api().split(groups, &count, &all, &rest, 1, 0));
     print("many", groups[count - 1]);
     std::printf("count %u %d\n", count, (int)rest.type);
     // A green context's part can be split again.
     count = 1;
-    OK(api().split(groups, &count, &all, &rest, 0, 16));
+    CHECK_DRIVER(api().split(groups, &count, &all, &rest, 0, 16));
     CUgreenCtx green = green_of(&rest, 1);
     CUdevResource inner;
-    OK(api().of_green(green, &inner, CU_DEV_RESOURCE_TYPE_SM));
+    CHECK_DRIVER(api().of_green(green, &inner, CU_DEV_RESOURCE_TYPE_SM));
     print("inner", inner);
     count = 1;
-    OK(api().split(groups, &count, &inner, &rest, 0, 16));
+    CHECK_DRIVER(api().split(groups, &count, &inner, &rest, 0, 16));
     print("again", groups[0]);
     print("left", rest);
     CUgreenCtx small = green_of(groups, 1);
@@ -199,7 +190,7 @@ static int errors() {
     count = 0;
     say("no groups", api().split(groups, &count, &all, nullptr, 0, 8));
     count = 2;
-    OK(api().split(groups, &count, &all, &rest, 0, 8));
+    CHECK_DRIVER(api().split(groups, &count, &all, &rest, 0, 8));
     say("split twice", api().split(two, &count, &groups[0], nullptr, 0, 8));
     say("rest split", api().split(two, &count, &rest, nullptr, 0, 8));
     CUdevResourceDesc description;
@@ -218,14 +209,14 @@ static int errors() {
     say("no description", api().create(&green, nullptr, 0, CU_GREEN_CTX_DEFAULT_STREAM));
     say("wrong device", api().create(&green, description, 9, CU_GREEN_CTX_DEFAULT_STREAM));
     say("to nowhere", api().create(nullptr, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
-    OK(api().create(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    CHECK_DRIVER(api().create(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
     CUstream stream;
     say("blocking stream", api().stream(&stream, green, CU_STREAM_DEFAULT, 0));
     say("unknown stream flags", api().stream(&stream, green, 4, 0));
     say("stream of nothing", api().stream(&stream, nullptr, CU_STREAM_NON_BLOCKING, 0));
     say("not converted", api().set((CUcontext)green));
     CUcontext context;
-    OK(api().convert(&context, green));
+    CHECK_DRIVER(api().convert(&context, green));
     say("destroyed as a context", api().destroy_context(context));
     say("destroyed", api().destroy(green));
     say("destroyed twice", api().destroy(green));
@@ -237,7 +228,7 @@ static int run(unsigned wanted) {
     CUdevResource all = whole(), groups[2], rest;
     print("device", all);
     unsigned count = 2;
-    OK(api().split(groups, &count, &all, &rest, 0, wanted));
+    CHECK_DRIVER(api().split(groups, &count, &all, &rest, 0, wanted));
     CUgreenCtx greens[2] = {green_of(&groups[0], 1), green_of(&groups[1], 1)};
     CUstream streams[2] = {stream_of(greens[0]), stream_of(greens[1])};
     Run runs[2];
@@ -256,8 +247,8 @@ static int run(unsigned wanted) {
         std::fflush(stdout);
     }
     for (int i = 0; i < 2; ++i) {
-        OK(api().destroy_stream(streams[i]));
-        OK(api().destroy(greens[i]));
+        CHECK_DRIVER(api().destroy_stream(streams[i]));
+        CHECK_DRIVER(api().destroy(greens[i]));
     }
     return 0;
 }
@@ -265,15 +256,15 @@ static int run(unsigned wanted) {
 static int current() {
     CUdevResource all = whole(), groups[2], rest;
     unsigned count = 2;
-    OK(api().split(groups, &count, &all, &rest, 0, 16));
+    CHECK_DRIVER(api().split(groups, &count, &all, &rest, 0, 16));
     CUgreenCtx green = green_of(&groups[1], 1), other = green_of(&groups[0], 1);
     CUcontext primary, context, got;
-    OK(api().current(&primary));
-    OK(api().convert(&context, green));
+    CHECK_DRIVER(api().current(&primary));
+    CHECK_DRIVER(api().convert(&context, green));
     unsigned long long ids[5] = {};
-    OK(api().id(green, &ids[0]));
-    OK(api().id(other, &ids[1]));
-    OK(api().context_id(primary, &ids[2]));
+    CHECK_DRIVER(api().id(green, &ids[0]));
+    CHECK_DRIVER(api().id(other, &ids[1]));
+    CHECK_DRIVER(api().context_id(primary, &ids[2]));
     std::printf("id of none %s\n", name_of(api().id(nullptr, &ids[4])));
     // What the primary context has, a green one has.
     unsigned *out;
@@ -286,34 +277,34 @@ static int current() {
     CUdevice device;
     CUgreenCtx found;
     count_up();
-    OK(api().of_stream(nullptr, &found));
+    CHECK_DRIVER(api().of_stream(nullptr, &found));
     std::printf("green %d\n", found != nullptr);
     print("outside", multiprocessors(nullptr));
-    OK(api().set(context));
+    CHECK_DRIVER(api().set(context));
     count_up();
-    OK(api().current(&got));
+    CHECK_DRIVER(api().current(&got));
     std::printf("current %d\n", got == context);
-    OK(api().id(nullptr, &ids[3]));
+    CHECK_DRIVER(api().id(nullptr, &ids[3]));
     std::printf("ids %d %d %d\n", ids[0] == ids[3], ids[0] != ids[1], ids[0] != ids[2]);
-    OK(driver<CUresult (*)(CUdevice *)>("cuCtxGetDevice")(&device));
+    CHECK_DRIVER(driver<CUresult (*)(CUdevice *)>("cuCtxGetDevice")(&device));
     std::printf("device %d\n", device);
     // Its NULL stream, and a stream that is made while it is current.
     print("null", multiprocessors(nullptr));
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     print("made", multiprocessors(stream));
-    OK(api().of_stream(stream, &found));
-    OK(api().contexts_of(stream, &got, &green));
+    CHECK_DRIVER(api().of_stream(stream, &found));
+    CHECK_DRIVER(api().contexts_of(stream, &got, &green));
     std::printf("of the stream %d %d %d\n", found == green, got == primary, found != nullptr);
     CUdevResource resource;
-    OK(api().of_context(context, &resource, CU_DEV_RESOURCE_TYPE_SM));
+    CHECK_DRIVER(api().of_context(context, &resource, CU_DEV_RESOURCE_TYPE_SM));
     print("resource", resource);
     // What depends on how many multiprocessors there are.
     int attribute = 0, blocks = 0, threads = 0, each = 0;
     CHECK(cudaDeviceGetAttribute(&attribute, cudaDevAttrMultiProcessorCount, 0));
     cudaFunction_t function;
     CHECK(cudaGetFuncBySymbol(&function, (const void *)::note));
-    OK(driver<decltype(&::cuOccupancyMaxPotentialBlockSize)>("cuOccupancyMaxPotentialBlockSize")(&blocks, &threads, function, nullptr, 0, 0));
+    CHECK_DRIVER(driver<decltype(&::cuOccupancyMaxPotentialBlockSize)>("cuOccupancyMaxPotentialBlockSize")(&blocks, &threads, function, nullptr, 0, 0));
     CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, ::note, threads, 0));
     std::printf("occupancy %d %d\n", attribute, blocks / each);
     // A grid that must be resident: as large as the part, and no larger, also from outside.
@@ -322,7 +313,7 @@ static int current() {
     CHECK(cudaMallocManaged(&sums, 4096 * sizeof *sums));
     long long cycles = 1;
     void *arguments[] = {&seen, &sums, &cycles};
-    OK(api().set(primary));
+    CHECK_DRIVER(api().set(primary));
     CUstream theirs = stream_of(green);
     for (int extra : {0, 1}) {
         cudaError_t launched = cudaLaunchCooperativeKernel((const void *)::note, dim3(16 * each + extra), dim3(threads), arguments, 0, theirs);
@@ -368,7 +359,7 @@ static int current() {
 static int events() {
     CUdevResource all = whole(), groups[2];
     unsigned count = 2;
-    OK(api().split(groups, &count, &all, nullptr, 0, 16));
+    CHECK_DRIVER(api().split(groups, &count, &all, nullptr, 0, 16));
     CUgreenCtx one = green_of(&groups[0], 1), two = green_of(&groups[1], 1);
     CUstream first = stream_of(one), second = stream_of(one), other = stream_of(two);
     unsigned *flags;
@@ -380,8 +371,8 @@ static int events() {
     await<<<1, 1, 0, first>>>(&flags[0]);
     await<<<1, 1, 0, second>>>(&flags[1]);
     CHECK(cudaGetLastError());
-    OK(api().record(one, event));
-    OK(api().wait(two, event));
+    CHECK_DRIVER(api().record(one, event));
+    CHECK_DRIVER(api().wait(two, event));
     ::count<<<1, 1, 0, other>>>(&flags[2]);
     // A stream that comes later waits, too.
     CUstream late = stream_of(two);
@@ -409,41 +400,41 @@ static int events() {
 static int life() {
     CUdevResource all = whole(), groups[2];
     unsigned count = 2;
-    OK(api().split(groups, &count, &all, nullptr, 0, 16));
+    CHECK_DRIVER(api().split(groups, &count, &all, nullptr, 0, 16));
     CUgreenCtx one = green_of(&groups[0], 1), two = green_of(&groups[1], 1);
     CUstream kept = stream_of(one), given_back = stream_of(one);
     unsigned *out;
     CHECK(cudaMallocManaged(&out, sizeof *out));
     ::count<<<1, 1, 0, kept>>>(out);
     CHECK(cudaGetLastError());
-    OK(api().destroy_stream(given_back));
+    CHECK_DRIVER(api().destroy_stream(given_back));
     // Its work is done when it has ended, and the memory stays.
-    OK(api().destroy(one));
+    CHECK_DRIVER(api().destroy(one));
     std::printf("counter %u\n", *out);
     ::count<<<1, 1, 0, kept>>>(out);
     std::printf("launch %s\n", cudaGetErrorName(cudaGetLastError()));
     std::printf("query %s\ndestroy %s\n", name_of(api().query(kept)), name_of(api().destroy_stream(kept)));
     std::printf("another %s\n", name_of(api().destroy_stream(given_back)));
     // A part can be used again, and many can be made one after the other.
-    for (int i = 0; i < 600; ++i) OK(api().destroy(green_of(&groups[0], 1)));
+    for (int i = 0; i < 600; ++i) CHECK_DRIVER(api().destroy(green_of(&groups[0], 1)));
     std::set<unsigned> used = multiprocessors(stream_of(green_of(&groups[0], 1)));
     std::printf("used %zu\n", used.size());
     // The primary context is reset under them.
     unsigned flags;
     int active;
-    OK(api().state(0, &flags, &active));
+    CHECK_DRIVER(api().state(0, &flags, &active));
     std::printf("active %d\n", active);
     CHECK(cudaDeviceReset());
     CUstream stream;
     std::printf("reset %s\n", name_of(api().stream(&stream, two, CU_STREAM_NON_BLOCKING, 0)));
     // A green context keeps it alive.
-    OK(api().state(0, &flags, &active));
+    CHECK_DRIVER(api().state(0, &flags, &active));
     std::printf("active %d\n", active);
     CUgreenCtx alone = green_of(&groups[0], 1);
-    OK(api().state(0, &flags, &active));
+    CHECK_DRIVER(api().state(0, &flags, &active));
     std::printf("active %d\n", active);
-    OK(api().destroy(alone));
-    OK(api().state(0, &flags, &active));
+    CHECK_DRIVER(api().destroy(alone));
+    CHECK_DRIVER(api().state(0, &flags, &active));
     std::printf("active %d\n", active);
     return 0;
 }

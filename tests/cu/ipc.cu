@@ -115,15 +115,6 @@ static int take(int socket, void *bytes, size_t length) {
     return descriptor;
 }
 
-#define DRIVER(call)                                                        \
-    do {                                                                    \
-        CUresult result_ = (call);                                          \
-        if (result_ != CUDA_SUCCESS) {                                      \
-            std::printf("FAIL: %s: %s\n", #call, name_of(result_));         \
-            std::exit(1);                                                   \
-        }                                                                   \
-    } while (0)
-
 static const size_t PIECE = 4 << 20;
 
 static CUdeviceptr map(CUmemGenericAllocationHandle handle) {
@@ -131,12 +122,12 @@ static CUdeviceptr map(CUmemGenericAllocationHandle handle) {
     auto map = driver<CUresult (*)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)>("cuMemMap");
     auto access = driver<CUresult (*)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)>("cuMemSetAccess");
     CUdeviceptr address;
-    DRIVER(reserve(&address, PIECE, 0, 0, 0));
-    DRIVER(map(address, PIECE, 0, handle, 0));
+    CHECK_DRIVER(reserve(&address, PIECE, 0, 0, 0));
+    CHECK_DRIVER(map(address, PIECE, 0, handle, 0));
     CUmemAccessDesc both = {};
     both.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     both.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    DRIVER(access(address, PIECE, &both, 1));
+    CHECK_DRIVER(access(address, PIECE, &both, 1));
     return address;
 }
 
@@ -151,15 +142,15 @@ static int exporter(int socket) {
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     CUmemGenericAllocationHandle handle, own, closed;
-    DRIVER(create(&closed, PIECE, &properties, 0));
+    CHECK_DRIVER(create(&closed, PIECE, &properties, 0));
     int descriptor = -1;
     std::printf("not asked for: %s\n", name_of(give(&descriptor, closed, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)));
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    DRIVER(create(&handle, PIECE, &properties, 0));
-    DRIVER(give(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    DRIVER(receive(&own, reinterpret_cast<void *>(static_cast<uintptr_t>(descriptor)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_DRIVER(create(&handle, PIECE, &properties, 0));
+    CHECK_DRIVER(give(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CHECK_DRIVER(receive(&own, reinterpret_cast<void *>(static_cast<uintptr_t>(descriptor)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     std::printf("its own descriptor: %s\n", own == handle ? "the same memory" : "FAIL");
-    DRIVER(release(own));
+    CHECK_DRIVER(release(own));
     CUdeviceptr address = map(handle);
     values = reinterpret_cast<int *>(address);
     count = PIECE / sizeof(int);
@@ -190,15 +181,15 @@ static int exporter(int socket) {
     CHECK(cudaDeviceSynchronize());
     pass(socket, data, sizeof data, descriptor);
     // What was released here is the other's alone.
-    DRIVER(unmap(address, PIECE));
-    DRIVER(release(handle));
+    CHECK_DRIVER(unmap(address, PIECE));
+    CHECK_DRIVER(release(handle));
     pass(socket, "letgo!", 6, -1);
     take(socket, word, 6);
     values = static_cast<int *>(blocks[1]);
     std::printf("the pool's block: %s\n", check(9, 0).c_str());
     for (void *block : blocks) CHECK(cudaFreeAsync(block, 0));
     CHECK(cudaMemPoolDestroy(pool));
-    DRIVER(release(closed));
+    CHECK_DRIVER(release(closed));
     return 0;
 }
 
@@ -211,9 +202,9 @@ static int importer(int socket) {
     const int descriptor = take(socket, word, 6);
     CUmemGenericAllocationHandle handle, twice;
     void *as_pointer = reinterpret_cast<void *>(static_cast<uintptr_t>(descriptor));
-    DRIVER(receive(&handle, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    DRIVER(receive(&twice, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    DRIVER(release(twice));
+    CHECK_DRIVER(receive(&handle, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_DRIVER(receive(&twice, as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_DRIVER(release(twice));
     CUresult other = receive(&twice, reinterpret_cast<void *>(static_cast<uintptr_t>(socket)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     std::printf("some other descriptor: %s\n", name_of(other));
     close(descriptor);
@@ -246,8 +237,8 @@ static int importer(int socket) {
     for (void *block : blocks) CHECK(cudaFreeAsync(block, 0));
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaMemPoolDestroy(pool));
-    DRIVER(unmap(address, PIECE));
-    DRIVER(release(handle));
+    CHECK_DRIVER(unmap(address, PIECE));
+    CHECK_DRIVER(release(handle));
     std::fflush(stdout);
     pass(socket, "done!!", 6, -1);
     return 0;
@@ -270,25 +261,25 @@ static int lingering() {
     count = PIECE / sizeof(int);
     // One more each time, with 64 MB in all: what no descriptor keeps goes.
     for (int round = 0; round < 40; ++round) {
-        DRIVER(create(&handle, PIECE, &properties, 0));
-        DRIVER(give(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        CHECK_DRIVER(create(&handle, PIECE, &properties, 0));
+        CHECK_DRIVER(give(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
         CUdeviceptr address = map(handle);
         values = reinterpret_cast<int *>(address);
         CHECK(fill(round, 0));
         CHECK(cudaDeviceSynchronize());
-        DRIVER(unmap(address, PIECE));
-        DRIVER(release(handle));
+        CHECK_DRIVER(unmap(address, PIECE));
+        CHECK_DRIVER(release(handle));
         const int copy = dup(descriptor);
         close(descriptor);
-        DRIVER(receive(&handle, reinterpret_cast<void *>(static_cast<uintptr_t>(copy)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+        CHECK_DRIVER(receive(&handle, reinterpret_cast<void *>(static_cast<uintptr_t>(copy)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
         address = map(handle);
         values = reinterpret_cast<int *>(address);
         const std::string found = check(round, 0);
         if (found != "right" || round == 39) std::printf("what was there: %s\n", found.c_str());
-        DRIVER(unmap(address, PIECE));
+        CHECK_DRIVER(unmap(address, PIECE));
         // Either goes last.
         if (round % 2) close(copy);
-        DRIVER(release(handle));
+        CHECK_DRIVER(release(handle));
         if (round % 2 == 0) close(copy);
     }
     // Kept by their descriptors: there is no room for so many.
@@ -297,8 +288,8 @@ static int lingering() {
     for (; kept < 40 && result == CUDA_SUCCESS; ++kept) {
         result = create(&handle, PIECE, &properties, 0);
         if (result != CUDA_SUCCESS) break;
-        DRIVER(give(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-        DRIVER(release(handle));
+        CHECK_DRIVER(give(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+        CHECK_DRIVER(release(handle));
     }
     std::printf("kept by their descriptors: %s\n", kept < 20 ? name_of(result) : "FAIL");
     return 0;
@@ -360,7 +351,7 @@ int main(int argc, char **arguments) {
                 values = static_cast<int *>(opened);
                 static auto range = driver<CUresult (*)(CUdeviceptr *, size_t *, CUdeviceptr)>("cuMemGetAddressRange");
                 size_t bytes = 0;
-                DRIVER(range(nullptr, &bytes, reinterpret_cast<CUdeviceptr>(opened)));
+                CHECK_DRIVER(range(nullptr, &bytes, reinterpret_cast<CUdeviceptr>(opened)));
                 count = static_cast<int>(bytes / sizeof(int));
             }
         } else if (what == "close") {

@@ -3,16 +3,18 @@
 
 use cumux_testkit::{Client, Node};
 
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+pub const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 const THREE: &str = "sim:h200,sim:h200,sim:h200";
 
-fn using<'a>(node: &'a Node, devices: &str) -> Client<'a> {
+/// A program that works on the devices that it sees.
+pub fn using<'a>(node: &'a Node, devices: &str) -> Client<'a> {
     let client = node.test_client("devices").env(VISIBLE, devices).start();
     client.wait_for_line("round 0 right");
     client
 }
 
-fn again(client: &mut Client<'_>, round: u32) {
+/// It works on them again.
+pub fn again(client: &mut Client<'_>, round: u32) {
     client.tell("");
     client.wait_for_line(&format!("round {round} right"));
 }

@@ -1,27 +1,16 @@
 //! A server for each card (`--per-card`): what happens to one card is felt by nobody on another.
 
+use crate::devices::{VISIBLE, again, using};
 use cumux_testkit::{Client, Node, cumux};
 use cumux_wire::message::ServerStatus;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Cards that a fault breaks for all their clients, as real ones.
 const THREE: &str = "sim:h200:card,sim:h200:card,sim:h200:card";
 
 fn three_cards() -> Node {
     Node::with().device(THREE).option("--per-card").start()
-}
-
-fn using<'a>(node: &'a Node, devices: &str) -> Client<'a> {
-    let client = node.test_client("devices").env(VISIBLE, devices).start();
-    client.wait_for_line("round 0 right");
-    client
-}
-
-fn again(client: &mut Client<'_>, round: u32) {
-    client.tell("");
-    client.wait_for_line(&format!("round {round} right"));
 }
 
 /// The server of a client, complete.

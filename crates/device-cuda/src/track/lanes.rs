@@ -98,8 +98,12 @@ impl Lanes {
     }
 
     /// An engine has taken a lane.
+    #[inline]
     pub(super) fn note_taken(&self, engine: usize) {
-        self.shared.last.store(engine, Ordering::Relaxed);
+        // Who took it last matters nowhere else, and a store here would be one for each launch.
+        if self.part == 1 {
+            self.shared.last.store(engine, Ordering::Relaxed);
+        }
     }
 
     /// True if a client leaves enough to others with one lane more than it has, which `own` counts.

@@ -1,6 +1,9 @@
 //! Executables: a graph put into order and spread over timelines. A launch is the records of its
 //! nodes: the first timeline is the stream itself, the others start where the stream is, and the
 //! stream waits for them at the end.
+//!
+//! One file, although long: what a launch sends and what an update may change are to be read
+//! together.
 
 use super::node::{any_work, copy_work, event_work, host_work, kernel_work, set_work, values_work};
 use super::objects::Held;
