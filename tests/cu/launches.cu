@@ -191,7 +191,8 @@ static void memory() {
         int value = -1;
         if (i < 16 && i % 4 < 2) value = got[i / 4 * 2 + i % 4];
         if (i >= 64 && i < 76 && i % 4 == 0) value = 0x01010101;
-        expect(left[i] == value, "copies and sets");
+        const std::string what = "copies and sets: " + std::to_string(left[i]) + " at " + std::to_string(i) + ", not " + std::to_string(value);
+        expect(left[i] == value, what.c_str());
     }
     expect(read_journal() == std::vector<int>{7}, "a kernel by its address");
 }

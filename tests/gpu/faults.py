@@ -299,7 +299,10 @@ def run_endless_rounds(table):
                 if any(process.process.poll() is None for _, process in programs):
                     hangs += 1
                     look_at(service, f"round {number}: still at work: {[kind for kind, process in programs if process.process.poll() is None]}", number)
+                before = table["wrong"] + table["hurt"]
                 judge(programs, time.monotonic() + 1, table)
+                if table["wrong"] + table["hurt"] > before:
+                    look_at(service, f"round {number}: {table['stories'][-1]}", number)
             culprit.kill()
             for _, process in programs:
                 if process.process.poll() is None:

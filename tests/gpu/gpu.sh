@@ -3,7 +3,9 @@
 # tests/gpu/gpu.sh pack FOLDER        builds and takes along everything
 # tests/gpu/gpu.sh run FOLDER OUT [PATTERN]
 #                                     on the card: one process a test, result to OUT; exit status
-#                                     0 if all passed; only tests whose names match (grep -E)
+#                                     0 if all passed; only tests whose names match (grep -E).
+#                                     JOBS=4 runs four at a time; what fails then is run once more,
+#                                     alone ("alone" in OUT: it has passed so)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -36,33 +38,45 @@ run)
   folder=$(cd "$2" && pwd)
   out=$3
   pattern=${4:-.}
-  log=$(mktemp)
-  # Where this machine keeps things is nobody's business.
-  neutral="s|$folder/root/||g; s|$folder/||g; s|/tmp/cx[^/ ]*|NODE|g; s#/[^ (]*/\(tests/cu\|examples\)/#\1/#g"
+  results=$(mktemp -d)
   CUMUX_TEST_CARD=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits | head -1)
-  export CUMUX_TEST_CARD CUMUX_TEST_ROOT="$folder/root"
-  passed=0 failed=0
+  export CUMUX_TEST_CARD CUMUX_TEST_ROOT="$folder/root" CUMUX_TEST_CUDA=cuda:0 CUMUX_TEST_DEVICE=cuda:0
   { date -u +%F; cat "$folder/commit"; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; } | tr '\n' ' ' > "$out"
   echo >> "$out"
-  one() {
-    if timeout 90 "$@" > "$log" 2>&1; then passed=$((passed + 1)); echo "passed  $name" >> "$out"; else
-      failed=$((failed + 1)); echo "FAILED  $name" >> "$out"; grep -v '^$' "$log" | grep -v '^running\|^failures\|^test result\|RUST_BACKTRACE' | head -40 | sed "$neutral" | cut -c1-600 | sed 's/^/          /' >> "$out"
+  {
+    "$folder/release/deps/card" --list | sed -n 's/: test$//p' | grep -E "$pattern" | sed 's/^/card /'
+    # Not here: what needs models of the software GPU or its number of devices; memory_locality needs
+    # a B300, a_normal_client and a_group_below_normal a card so slow that one can look on, its_executor_dies marks.
+    "$folder/release/deps/stories" --list | sed -n 's/: test$//p' | grep -E "^(cards|commands|confinement|crowd|errors|faults|green|images|ipc|isolation|liar|limits|loss|moving|partitions|priority|running|shares|textures|upgrade|variables)::|^programs::(batches|captured_nodes|graphs_run)|^launches::what_kernels_launch" | grep -vE "::(memory_locality|a_normal_client|a_group_below_normal|several_devices|where_the_card_is_one|what_cannot_be_moved|on_a_card_that_is_one|server_and_executors_die|its_executor_dies_in_the_middle_of_a_kernel)" | grep -E "$pattern" | sed 's/^/stories /'
+  } > "$results/all"
+  xargs -n 2 -P "${JOBS:-1}" sh "$0" one "$folder" "$results" < "$results/all"
+  # Beside others a test may have had too little of the card.
+  [ "${JOBS:-1}" = 1 ] || for failed in "$results"/*.failed; do
+    [ -e "$failed" ] || continue
+    test=$(basename "$failed" .failed)
+    mv "$failed" "$results/$test.beside"
+    sh "$0" one "$folder" "$results" "${test%% *}" "${test#* }"
+  done
+  while read -r binary name; do
+    test="$results/$binary $name"
+    if [ -e "$test.passed" ]; then [ -e "$test.beside" ] && echo "alone   $name" || echo "passed  $name"; else
+      echo "FAILED  $name"
+      # Where this machine keeps things is nobody's business.
+      neutral="s|$folder/root/||g; s|$folder/||g; s|/tmp/cx[^/ ]*|NODE|g; s#/[^ (]*/\(tests/cu\|examples\)/#\1/#g"
+      grep -v '^$' "$test.failed" | grep -v '^running\|^failures\|^test result\|RUST_BACKTRACE' | head -40 | sed "$neutral" | cut -c1-600 | sed 's/^/          /'
     fi
-  }
-  for name in $("$folder/release/deps/card" --list | sed -n 's/: test$//p' | grep -E "$pattern"); do
-    one env CUMUX_TEST_CUDA=cuda:0 "$folder/release/deps/card" --exact "$name" --nocapture
-  done
-  # Not here: what needs models of the software GPU or its number of devices; memory_locality needs
-  # a B300, a_normal_client a card so slow that one can look on, its_executor_dies marks.
-  for name in $("$folder/release/deps/stories" --list | sed -n 's/: test$//p' | grep -E "^(cards|commands|confinement|crowd|errors|faults|images|ipc|isolation|liar|limits|loss|moving|partitions|priority|running|shares|textures|upgrade|variables)::|^programs::(batches|captured_nodes|graphs_run)|^launches::what_kernels_launch" | grep -vE "::(memory_locality|a_normal_client|several_devices|where_the_card_is_one|what_cannot_be_moved|on_a_card_that_is_one|server_and_executors_die|its_executor_dies_in_the_middle_of_a_kernel)" | grep -E "$pattern"); do
-    one env CUMUX_TEST_DEVICE=cuda:0 "$folder/release/deps/stories" --exact "$name" --nocapture
-  done
-  echo "$passed passed, $failed failed" >> "$out"
+  done < "$results/all" >> "$out"
+  failed=$(grep -c '^FAILED' "$out" || true)
+  echo "$(grep -c '^passed\|^alone' "$out" || true) passed, $failed failed" >> "$out"
   cat "$out"
   [ "$failed" = 0 ]
   ;;
+one)
+  # One test, in a process of its own; status 0 whatever becomes of it.
+  if timeout 90 "$2/release/deps/$4" --exact "$5" --nocapture > "$3/$4 $5.log" 2>&1; then mv "$3/$4 $5.log" "$3/$4 $5.passed"; else mv "$3/$4 $5.log" "$3/$4 $5.failed"; fi
+  ;;
 *)
-  sed -n 2,6p "$0"
+  sed -n 2,9p "$0"
   exit 2
   ;;
 esac

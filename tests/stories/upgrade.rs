@@ -43,6 +43,12 @@ fn expect_upgraded(node: &Node, before: &ServerStatus, program: &Path) -> Server
     after
 }
 
+/// A node that waits for a client to leave only as long as an executor takes to start.
+fn node_with_a_short_wait() -> Node {
+    let wait = if std::env::var("CUMUX_TEST_DEVICE").is_ok_and(|device| device.starts_with("cuda")) { "12000" } else { "1500" };
+    Node::with().env("CUMUX_UPGRADE_WAIT_MS", wait).start()
+}
+
 #[test]
 fn eight_clients_work_while_everything_is_replaced() {
     let expected = Node::workers_alone(80, 8);
@@ -79,7 +85,7 @@ fn eight_clients_work_while_everything_is_replaced() {
 
 #[test]
 fn a_client_whose_kernel_does_not_end_stays_and_leaves_later() {
-    let node = Node::with().env("CUMUX_UPGRADE_WAIT_MS", "1500").start();
+    let node = node_with_a_short_wait();
     let mut held = node.test_client("held").start();
     held.wait_for_line("ready");
     let mut idle = node.test_client("idle").start();
@@ -109,7 +115,7 @@ fn a_client_whose_kernel_does_not_end_stays_and_leaves_later() {
 /// this is one of the program before.
 #[test]
 fn a_client_with_an_executor_of_its_own_leaves_the_old_one_later() {
-    let node = Node::with().env("CUMUX_UPGRADE_WAIT_MS", "1500").start();
+    let node = node_with_a_short_wait();
     let mut held = node.test_client("held").env("CUMUX_ISOLATION", "own").start();
     held.wait_for_line("ready");
     let before = node.server();

@@ -159,6 +159,7 @@ suite! {
         reads_and_writes_outside_streams;
     modules:
         variables_are_placed_and_filled
+        variables_are_filled_when_their_client_agrees
         a_preloaded_module_is_adopted_with_the_variables_of_its_client
         clients_have_variables_of_their_own
         printf_reaches_its_client_in_order

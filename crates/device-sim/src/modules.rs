@@ -114,7 +114,7 @@ pub(crate) fn place_program(
         if fresh[index] {
             let mut contents = linked.initial(index);
             contents.resize(usize::try_from(variable.bytes).unwrap_or(0), 0);
-            write(maps, addresses[index], &contents)?;
+            place.fill(&mut || write(maps, addresses[index], &contents))?;
         }
     }
     let info = ModuleInfo {

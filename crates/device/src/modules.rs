@@ -19,6 +19,17 @@ pub trait GlobalsAllocator {
     /// nothing and takes no lock, so devices may ask it under locks of theirs, and more than once.
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError>;
 
+    /// Has the device write the first contents of variables, by `write`. A device writes to the
+    /// memory of a client in here alone while it loads a module: the client may go on in another
+    /// process before the module is loaded, which loads it again and gives the memory to others.
+    ///
+    /// # Errors
+    /// Those of `write`; [`DeviceError::LetGo`] if the client goes on elsewhere: nothing is
+    /// written.
+    fn fill(&mut self, write: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        write()
+    }
+
     /// Whether a predecessor that has died had loaded the module before. A device that cannot
     /// restore its variables, at the addresses and with the contents that they had, must refuse the
     /// module: a client with fresh variables would compute wrong results.

@@ -173,11 +173,18 @@ pub fn set_limit(session: &Arc<Session>, inner: &mut Inner, header: Header, end:
 }
 
 /// Where a new module's variables go.
-struct New<'a> {
+pub(crate) struct New<'a> {
     session: &'a Session,
     device: u32,
     placed: Vec<(String, u64, u64)>,
     not_resumable: Option<String>,
+}
+
+impl New<'_> {
+    /// Memory for the variables of a module that this session loads on a device.
+    pub(crate) fn on(session: &Session, device: u32) -> New<'_> {
+        New { session, device, placed: Vec::new(), not_resumable: None }
+    }
 }
 
 impl GlobalsAllocator for New<'_> {
@@ -206,6 +213,23 @@ impl GlobalsAllocator for New<'_> {
         };
         self.placed.push((name.to_owned(), address, bytes));
         Ok((address, false))
+    }
+
+    /// The session does not leave meanwhile. It may have left already: then its next executor loads
+    /// the module again, and the memory may be another variable's by now.
+    fn fill(&mut self, write: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        let session = self.session;
+        let begins = session.lock_then_deliver(|inner| {
+            let is_ours = !inner.phase.is_closed() && !inner.phase.is_elsewhere();
+            inner.fillings += u32::from(is_ours);
+            is_ours
+        });
+        if !begins {
+            return Err(DeviceError::LetGo("the session goes on elsewhere: its variables are not filled here".into()));
+        }
+        let written = write();
+        session.lock_then_deliver(|inner| inner.fillings -= 1);
+        written
     }
 
     fn not_resumable(&mut self, why: &str) {
@@ -303,7 +327,7 @@ impl Session {
             Err(error) => return (Change::Nothing, self.explain(request, result_of(&error), &error.to_string())),
         };
         let image = Image::of(image.as_ref());
-        let mut allocator = New { session: self, device: request.device, placed: Vec::new(), not_resumable: None };
+        let mut allocator = New::on(self, request.device);
         let device_index = self.device_index(request.device).unwrap_or(0);
         let loaded = match self.shared.cards.adopt_module(self.client(), device_index, request.module, image.hash, &mut allocator) {
             Ok(None) => self.shared.cards.load_module(self.client(), device_index, request.module, image, &mut allocator),
@@ -330,14 +354,17 @@ impl Session {
             }
             Err((code, text)) => {
                 self.shared.cards.unload_module(self.client(), request.module);
-                if self.has_left() {
-                    return (Change::Nothing, answer(result::LOST));
-                }
-                self.lock_then_deliver(|inner| {
-                    for (_, address, bytes) in placed {
+                let has_left = self.lock_then_deliver(|inner| {
+                    let has_left = inner.phase.is_closed() || inner.phase.is_elsewhere();
+                    for (_, address, bytes) in placed.into_iter().filter(|_| !has_left) {
                         self.give_back(inner, address, bytes);
                     }
+                    has_left
                 });
+                // What the memory holds is its next executor's to say.
+                if has_left {
+                    return (Change::Nothing, answer(result::LOST));
+                }
                 let needed = text.strip_prefix("needs ").and_then(|n| n.parse().ok());
                 match needed {
                     Some(needed) => (Change::Nothing, answer_with(result::INVALID_VALUE, 0, needed)),
@@ -374,11 +401,6 @@ impl Session {
         }
         self.write_info(request, &encoded).map_err(|e| (e.result(), e.to_string()))?;
         Ok(encoded.len() as u64)
-    }
-
-    /// Whether it belongs to its next executor.
-    fn has_left(&self) -> bool {
-        self.lock_then_deliver(|inner| inner.phase.is_closed() || inner.phase.is_elsewhere())
     }
 
     /// Writes into the client's window what it is told of a module. Under the session's lock: once

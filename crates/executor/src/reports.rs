@@ -10,10 +10,13 @@ use cumux_environment::steps::{self, Step};
 use cumux_link::recorder::Recorder;
 use cumux_wire::record::Op;
 use cumux_wire::recording::{Moment, Shape, moved};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most bytes of text that are kept for a client that does not take it. The oldest are dropped.
 const MOST_TEXT_BYTES: usize = 1 << 20;
+
+/// How often it is looked whether the variables of a session that is to leave are filled.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Session {
     /// Does something with the changing part under its lock, and then delivers what the device
@@ -68,14 +71,35 @@ impl Session {
 
     /// Takes in what was reported last, and leaves the session to its next executor: nothing of it
     /// is touched any more when this returns true. False if somebody holds the lock for longer than
-    /// this: then the session stays.
+    /// this, or fills its variables: then the session stays.
     #[must_use]
     pub fn depart(&self, patience: Duration, begun: &Begun) -> bool {
         self.last_reports(patience, begun);
-        let Some(mut inner) = self.try_lock_for(patience) else { return false };
-        self.empty_mailbox(&mut inner);
-        inner.phase.leave_to_next();
-        true
+        let until = Instant::now() + patience;
+        loop {
+            let Some(mut inner) = self.try_lock_for(until.saturating_duration_since(Instant::now())) else { return false };
+            if inner.fillings == 0 {
+                self.empty_mailbox(&mut inner);
+                inner.phase.leave_to_next();
+                return true;
+            }
+            drop(inner);
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// As [`Session::depart`], where the device is lost: what has not been filled after this time
+    /// is not filled any more.
+    #[must_use]
+    pub fn depart_from_loss(&self, patience: Duration, begun: &Begun) -> bool {
+        if self.depart(patience, begun) {
+            return true;
+        }
+        let left = self.try_lock_for(Duration::ZERO).map(|mut inner| inner.phase.leave_to_next());
+        left.is_some()
     }
 
     /// Takes in what is in the mailbox, unless somebody holds the lock: that one comes here when it

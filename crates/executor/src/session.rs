@@ -108,6 +108,8 @@ pub struct Inner {
     pub memory: Memory,
     pub queues: Queues,
     pub phase: Phase,
+    /// How many times the device is filling variables of it. It stays as long as there are any.
+    pub fillings: u32,
     /// Whether its unbounded kernels may begin here.
     pub confinement: Confinement,
     pub used_kernels: UsedKernels,
@@ -242,6 +244,7 @@ impl Session {
                 memory: Memory::default(),
                 queues: Queues::default(),
                 phase: parts.phase,
+                fillings: 0,
                 confinement: Confinement::new(guarded),
                 used_kernels: UsedKernels::default(),
                 trial: Vec::new(),

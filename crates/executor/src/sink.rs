@@ -233,7 +233,7 @@ impl Sink for Reports {
         }
         deliver(&self.sessions, &mut self.mailboxes.rest());
         let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
-        let departed = sessions.iter().filter(|session| session.depart(LAST_REPORTS_TIMEOUT, &begun)).count();
+        let departed = sessions.iter().filter(|session| session.depart_from_loss(LAST_REPORTS_TIMEOUT, &begun)).count();
         // The successor writes into the pages from now on.
         if let Some((lanes, _)) = self.lanes.get() {
             sessions.iter().for_each(|session| lanes.leave(session.client()));

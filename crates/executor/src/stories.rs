@@ -10,6 +10,7 @@ mod lending;
 mod textures;
 
 use crate::arena::{self, GRANULE};
+use crate::background::New;
 use crate::cards::Cards;
 use crate::error::ExecutorError;
 use crate::files::Files;
@@ -23,7 +24,7 @@ use crate::session::{Phase, Session, SessionParts, Sessions};
 use crate::shared::Shared;
 use crate::sink::{Leaving, Reports};
 use crate::suspicion::{self, Case, Ended, Ruling};
-use cumux_device::{Begun, Device, DeviceError, Fault, Open, Sink};
+use cumux_device::{Begun, Device, DeviceError, Fault, GlobalsAllocator, Open, Sink};
 use cumux_device_sim::{FaultTiming, Memory, Settings};
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
@@ -311,6 +312,45 @@ fn a_session_that_is_in_a_call_when_all_leave_comes_after_them() {
     drop(call);
     assert_eq!(told(), [1]);
     assert!(session.lock().phase.is_elsewhere());
+    drop(late);
+    world.intake.remove(2);
+    long.close();
+}
+
+/// The variables of a module that is loaded are filled by the device, while nobody has the lock. A
+/// session does not leave meanwhile: its next executor would load the module again, and what is
+/// filled late would be written over that.
+#[test]
+fn a_session_whose_variables_are_being_filled_comes_after_all_others() {
+    let world = World::new();
+    let (long, late) = (Guest::new(&world, 1), Guest::new(&world, 2));
+    let session = world.session(2);
+    let (begun, begins) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let filled = std::thread::spawn({
+        let session = session.clone();
+        move || {
+            New::on(&session, 0).fill(&mut || {
+                begun.send(()).expect("somebody waits");
+                ends.recv().expect("it is let go on");
+                Ok(())
+            })
+        }
+    });
+    begins.recv_timeout(Duration::from_secs(60)).expect("it begins");
+    world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new()));
+    let next = || match world.reports.recv_timeout(Duration::from_secs(60)).expect("the server is told") {
+        (FromExecutor::Occupied { staying }, _) => Some(staying),
+        _ => None,
+    };
+    let told = || std::iter::from_fn(|| Some(next())).flatten().next().expect("it goes on until then");
+    assert_eq!(told(), [1, 2], "it cannot leave yet");
+    assert!(!session.lock().phase.is_elsewhere());
+    end.send(()).expect("it waits");
+    filled.join().expect("no panic").expect("it was still here");
+    assert_eq!(told(), [1]);
+    let after = New::on(&session, 0).fill(&mut || unreachable!("it is elsewhere"));
+    assert!(matches!(after, Err(DeviceError::LetGo(_))), "{after:?}");
     drop(late);
     world.intake.remove(2);
     long.close();

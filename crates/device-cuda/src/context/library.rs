@@ -188,7 +188,7 @@ impl ModuleLibrary {
             number.and_then(|number| preloaded.modules.remove(&number))
         };
         let Some(Preloaded { module, owner: Owner::WithVariables { variables, .. }, .. }) = taken else { return Ok(None) };
-        module.fill_constants(extents, &variables)?;
+        module.fill_constants(extents, &variables, place)?;
         Ok(Some(module))
     }
 
@@ -305,7 +305,7 @@ fn load_chosen(
     place: &mut dyn GlobalsAllocator,
 ) -> Result<Arc<LoadedModule>, DeviceError> {
     let (module, variables) = load_prepared(gate, extents, image, chosen, Some(counts), place)?;
-    module.fill_constants(extents, &variables)?;
+    module.fill_constants(extents, &variables, place)?;
     let (kernels, sharing, on_demand) = (module.kernels.len(), module.sharing, module.info.on_demand);
     tracing::debug!(bytes = image.len(), kernels, ?sharing, on_demand, "a module is loaded");
     Ok(module)
@@ -360,6 +360,10 @@ impl GlobalsAllocator for Asked<'_> {
         self.is_restored &= restored;
         self.answers.push(Answer { name: name.to_owned(), bytes, align, address });
         Ok((address, restored))
+    }
+
+    fn fill(&mut self, write: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        self.place.fill(write)
     }
 
     fn is_restoring(&self) -> bool {

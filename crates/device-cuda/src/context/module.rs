@@ -17,7 +17,7 @@ use crate::driver::{CardAddress, CompileError, Driver, Function, Module};
 use crate::fault::{Call, CudaError, remedy};
 use crate::quiet::{Gate, NotQuiet};
 use cumux_abi::CUfunction_attribute as Attribute;
-use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
+use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, GlobalsAllocator, ModuleInfo};
 use cumux_fatbin::calls;
 use cumux_wire::module::{Parameter, Unbounded};
 use parking_lot::Mutex;
@@ -339,12 +339,18 @@ impl LoadedModule {
     ///
     /// # Errors
     /// The driver's error, as a sentence.
-    pub(super) fn fill_constants(&self, extents: &Extents, variables: &Variables) -> Result<(), DeviceError> {
+    pub(super) fn fill_constants(&self, extents: &Extents, variables: &Variables, place: &mut dyn GlobalsAllocator) -> Result<(), DeviceError> {
         let Variables::Placed(Placement { constants: Some(placed), .. }) = variables else { return Ok(()) };
-        self.constants.iter().try_for_each(|ConstantCopy { copy, bank, bytes }| {
-            let (target, source) = if placed.restored { (bank, copy) } else { (copy, bank) };
-            extents.copy(*target, *source, *bytes)
-        })
+        let copy_all = |from: fn(&ConstantCopy) -> (CardAddress, CardAddress)| {
+            self.constants.iter().try_for_each(|constant| {
+                let (target, source) = from(constant);
+                extents.copy(target, source, constant.bytes)
+            })
+        };
+        match placed.restored {
+            true => copy_all(|constant| (constant.bank, constant.copy)),
+            false => place.fill(&mut || copy_all(|constant| (constant.copy, constant.bank))),
+        }
     }
 
     /// Counts one more client as a user.

@@ -129,8 +129,8 @@ impl IdleVariables {
             };
             match &block.contents {
                 _ if restored => {}
-                Some(contents) => extents.write(address, contents, MemoryKind::Extent)?,
-                None => extents.clear(address, block.bytes)?,
+                Some(contents) => place.fill(&mut || extents.write(address, contents, MemoryKind::Extent))?,
+                None => place.fill(&mut || extents.clear(address, block.bytes))?,
             }
             addresses.push(address);
         }
@@ -199,8 +199,8 @@ fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut
     for (block, (address, restored)) in cubin.blocks.iter().zip(&blocks) {
         match block.contents(&code) {
             _ if *restored => {}
-            Some(contents) => extents.write(*address, contents, MemoryKind::Extent)?,
-            None => extents.clear(*address, block.bytes)?,
+            Some(contents) => place.fill(&mut || extents.write(*address, contents, MemoryKind::Extent))?,
+            None => place.fill(&mut || extents.clear(*address, block.bytes))?,
         }
     }
     let (mut globals, mut constants) = (Vec::new(), Vec::new());

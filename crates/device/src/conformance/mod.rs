@@ -83,6 +83,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests!(@ $opener, modules:
             variables_are_placed_and_filled
             restored_variables_keep_their_contents
+            variables_are_filled_when_their_client_agrees
             a_preloaded_module_is_adopted_with_the_variables_of_its_client
             clients_have_variables_of_their_own
             printf_reaches_its_client_in_order

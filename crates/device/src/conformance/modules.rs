@@ -9,7 +9,7 @@ use cumux_wire::result;
 
 use super::client::Variables;
 use super::{Args, KERNELS, Opener, Setup};
-use crate::{ClientSpec, DeviceError, ImageHash};
+use crate::{ClientSpec, DeviceError, GlobalsAllocator, ImageHash};
 
 pub fn variables_are_placed_and_filled(open: Opener) {
     let setup = Setup::new(open);
@@ -39,6 +39,56 @@ pub fn restored_variables_keep_their_contents(open: Opener) {
     client.launch(stream, &module, "count", 1, 1, Args::new().u64(out));
     client.drain(stream);
     assert_eq!((client.read(out, 1), client.read(kept, 1)), (vec![42], vec![42]));
+}
+
+/// Says no from the given time on that variables are to be filled, and reads them then.
+struct Refusing<'a, 'b> {
+    place: Variables<'a, 'b>,
+    before: u32,
+    seen: Option<Vec<(u64, Vec<u32>)>>,
+}
+
+impl Refusing<'_, '_> {
+    fn read(&self) -> Vec<(u64, Vec<u32>)> {
+        let mut blocks: Vec<u64> = self.place.actor.placed().into_values().collect();
+        blocks.sort_unstable();
+        blocks.into_iter().map(|address| (address, self.place.actor.read(address, 1))).collect()
+    }
+}
+
+impl GlobalsAllocator for Refusing<'_, '_> {
+    fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError> {
+        self.place.variable(name, bytes, align, managed)
+    }
+
+    fn fill(&mut self, write: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        if self.before == 0 {
+            self.seen = Some(self.read());
+            return Err(DeviceError::LetGo("the client is elsewhere".into()));
+        }
+        self.before -= 1;
+        write()
+    }
+}
+
+/// A client may leave while its module is loaded: from then on its memory is not written to.
+pub fn variables_are_filled_when_their_client_agrees(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let mut refusals = 0;
+    loop {
+        let mut place = Refusing { place: Variables { actor: &client, restored: HashMap::new() }, before: refusals, seen: None };
+        let loaded = client.load(KERNELS.as_bytes(), &mut place);
+        let Some(seen) = &place.seen else {
+            assert_eq!(client.read(loaded.expect("nobody has refused").global("table"), 1), [10]);
+            break;
+        };
+        assert!(matches!(loaded, Err(DeviceError::LetGo(_))), "{loaded:?}");
+        assert!(seen.iter().all(|(address, before)| client.read(*address, 1) == *before), "written after the client has left");
+        refusals += 1;
+    }
+    // A device may keep variables itself.
+    assert!(refusals >= 1 || client.placed().is_empty(), "the suite's kernels have variables");
 }
 
 /// What a standby does: modules are there before the client that is taken over.
