@@ -1,6 +1,6 @@
 """Nobody suffers from a neighbour: programs of many kinds, each checking itself, beside clients that fault, are killed, or never end.
 
-tests/gpu/faults.py FOLDER OUT.json [--faults N] [--classes A,B,...] [--copies N] [--mps-faults N] [--gap S]
+tests/gpu/faults.py FOLDER OUT.json [--faults N] [--classes A,B,...] [--copies N] [--mps-faults N] [--gap S] [--extremes N]
                     [--endless] [--endless-rounds N] [--executor-kills N]
 
 FOLDER holds cumux, lib/libcuda.so.1, steady and culprit (tests/gpu/faults.sh packs it). Standard library only. Prints a table, writes OUT.json with
@@ -25,6 +25,8 @@ from pathlib import Path
 KINDS = "vector reduce stencil atomics graph streams copies sets constant variable printf tiny long_kernel longer_kernel".split()
 # The class, and the errors that CUDA's documents allow its maker to be told.
 CLASSES = {"store": (700,), "load": (700,), "atomic": (700,), "null": (700,), "misaligned": (716,), "trap": (719,), "assert": (710,), "stack": (700, 719, 714), "shared": (700, 717), "invalid_pc": (718, 700, 719, 715), "illegal": (715,), "many": (700,), "many_traps": (719,), "storm": (700,)}
+# A thousand blocks that fault, or threads that do so over and over: measured apart from the others.
+EXTREMES = ("many", "many_traps", "storm")
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("folder", type=Path)
@@ -32,7 +34,8 @@ arguments.add_argument("out", type=Path)
 arguments.add_argument("--faults", type=int, default=200)
 arguments.add_argument("--mps-faults", type=int, default=10)
 arguments.add_argument("--copies", type=int, default=1, help="of each kind of innocent")
-arguments.add_argument("--classes", default=",".join([*CLASSES, "kill"]))
+arguments.add_argument("--classes", default=",".join([*(name for name in CLASSES if name not in EXTREMES), "kill"]))
+arguments.add_argument("--extremes", type=int, default=0, help=f"so many faults of {', '.join(EXTREMES)}, in a daemon of their own")
 arguments.add_argument("--kinds", default=",".join(KINDS))
 arguments.add_argument("--gap", type=float, default=1.5, help="seconds from one fault to the next, on average")
 arguments.add_argument("--seed", type=int, default=1)
@@ -134,7 +137,8 @@ def innocents(service, seconds):
     return started
 
 
-def judge(started, seconds, table):
+def judge(started, seconds, table, after=None):
+    """`after`: the class of the last fault, if it is known."""
     for kind, process in started:
         out, errors = finish(process, max(5, seconds - time.monotonic()))
         last = (out or "").strip().splitlines()[-1:] or [""]
@@ -147,7 +151,17 @@ def judge(started, seconds, table):
         else:
             key = "hung" if out is None else "wrong" if last[0].startswith("WRONG") else "hurt"
             table[key] += 1
-            table["stories"].append(f"{kind}: {'hung' if out is None else last[0] or 'no output'} {errors.strip()[-300:]}")
+            if after:
+                table["hurt_by"][after] = table["hurt_by"].get(after, 0) + 1
+            table["stories"].append(f"{kind}: {'hung' if out is None else last[0] or 'no output'} {f'(after {after}) ' if after else ''}{errors.strip()[-300:]}")
+
+
+def replace_ended(service, started, until, table, after):
+    """Who has ended is judged, and another one of its kind starts: the next fault has as many beside it."""
+    for at, (kind, process) in enumerate(started):
+        if process.process.poll() is not None and time.monotonic() < until - 3:
+            judge([(kind, process)], 0, table, after)
+            started[at] = (kind, service.start("steady", kind, until - time.monotonic()))
 
 
 def misbehave(service, kind, table):
@@ -175,20 +189,21 @@ def misbehave(service, kind, table):
 
 
 def fresh():
-    return {"innocents": 0, "rounds": 0, "hurt": 0, "wrong": 0, "hung": 0, "told": 0, "untold": 0, "faults": {}, "longest": [], "pauses": [], "told_ms": [], "stories": []}
+    return {"innocents": 0, "rounds": 0, "hurt": 0, "wrong": 0, "hung": 0, "hurt_by": {}, "told": 0, "untold": 0, "faults": {}, "longest": [], "pauses": [], "told_ms": [], "stories": []}
 
 
-def run_cumux(table):
+def run_cumux(table, faults, kinds, suffix=""):
     with Service("cumux") as service:
-        seconds = min(options.faults * (options.gap + 0.6) + 5, END - time.monotonic() - 25)
+        seconds = min(faults * (options.gap + (3 if suffix else 0.6)) + 5, END - time.monotonic() - 25)
         started = innocents(service, seconds)
         until = time.monotonic() + seconds
-        kinds = options.classes.split(",")
-        for number in range(options.faults):
+        for number in range(faults):
             if time.monotonic() > until - 6:
                 break
-            misbehave(service, kinds[number % len(kinds)] if number < len(kinds) else chance.choice(kinds), table)
+            kind = kinds[number % len(kinds)] if number < len(kinds) or suffix else chance.choice(kinds)
+            misbehave(service, kind, table)
             time.sleep(chance.uniform(0.3, 1.7) * options.gap)
+            replace_ended(service, started, until, table, kind)
         judge(started, until + 20, table)
         log = service.log()
         takeovers = [float(x) for x in re.findall(r"has taken over as generation \d+ after ([\d.]+) ms", log)]
@@ -196,8 +211,8 @@ def run_cumux(table):
         table["rules"] = {rule: len(re.findall(text, log)) for rule, text in {
             "code": "the core dump names the kernel$|the core dump names the kernel\\b(?!, and)", "code and stillness": "the core dump names the kernel, and",
             "stillness": "its stream alone stood still", "unfinished": "all other clients' work was completed", "cannot tell": "the card does not say whose kernel"}.items()}
-        (options.out.parent / (options.out.stem + ".log")).write_text(log[-3_000_000:])
-        (options.out.parent / (options.out.stem + "-server.log")).write_text((service.room / "log" / "server.log").read_text(errors="replace")[-3_000_000:])
+        (options.out.parent / (options.out.stem + suffix + ".log")).write_text(log[-3_000_000:])
+        (options.out.parent / (options.out.stem + suffix + "-server.log")).write_text((service.room / "log" / "server.log").read_text(errors="replace")[-3_000_000:])
 
 
 def run_mps(table):
@@ -385,7 +400,9 @@ def quantile(values, q):
 def main():
     tables = {}
     if options.faults:
-        run_cumux(tables.setdefault("cumux", fresh()))
+        run_cumux(tables.setdefault("cumux", fresh()), options.faults, options.classes.split(","))
+    if options.extremes:
+        run_cumux(tables.setdefault("cumux, extremes", fresh()), options.extremes, EXTREMES, "-extremes")
     if options.endless:
         run_endless("cumux", tables.setdefault("cumux, endless", fresh()))
         run_endless("native", tables.setdefault("native, endless", fresh()))
@@ -395,8 +412,9 @@ def main():
         run_mps(tables.setdefault("mps", fresh()))
     if options.executor_kills:
         run_executor_kills(tables.setdefault("cumux, executor killed", fresh()))
-    ours, beside, rounds, killed = (tables.get(name, fresh()) for name in ("cumux", "cumux, endless", "cumux, endless, rounds", "cumux, executor killed"))
-    bad = {key: sum(table[key] for table in (ours, beside, rounds, killed)) for key in ("hurt", "wrong", "hung")}
+    names = ("cumux", "cumux, endless", "cumux, endless, rounds", "cumux, executor killed", "cumux, extremes")
+    ours, beside, rounds, killed, extremes = (tables.get(name, fresh()) for name in names)
+    bad = {key: sum(table[key] for table in (ours, beside, rounds, killed, extremes)) for key in ("hurt", "wrong", "hung")}
     # A pause counts once for each innocent and fault. The kind with 20 ms kernels always waits a
     # little, so pauses up to 40 ms do not count, and none of the kind with 300 ms kernels.
     pauses = [pause for pause in ours["pauses"] if pause > 40]
@@ -426,6 +444,8 @@ def main():
         print(f"{mode}: {sum(table['faults'].values())} faults {table['faults']}; {table['innocents']} innocents, {table['rounds']} rounds checked: "
               f"{table['hurt']} hurt, {table['wrong']} wrong, {table['hung']} hung; culprits told {table['told']}, not told {table['untold']}"
               + (f", after {statistics.median(table['told_ms']):.0f} ms (median)" if table["told_ms"] else ""))
+        if table["hurt_by"]:
+            print(f"    hurt, by the class of the fault before: {table['hurt_by']}")
         if "kills" in table:
             print(f"    the serving executor was killed {table['kills']} times, with {min(table['at_work'], default=0)} to {max(table['at_work'], default=0)} programs at work; "
                   f"{table['unharmed']} programs noticed nothing, {table['told_an_error']} were told error 719")

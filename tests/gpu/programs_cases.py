@@ -468,7 +468,7 @@ def cupy_textures():
     cupy, numbers = cupy_ready()
     from cupyx.scipy import ndimage
     image = cupy.asarray(numbers.random((64, 48)), dtype=cupy.float32)
-    return [ndimage.affine_transform(image, cupy.asarray([[0.9, 0.1, 0.5], [-0.1, 0.9, 1.5], [0, 0, 1]]), order=1, texture_memory=True), ndimage.zoom(image, 1.5, order=1), ndimage.gaussian_filter(image, 2)]
+    return [ndimage.affine_transform(image, cupy.asarray([[0.9, 0.1, 0.5], [-0.1, 0.9, 1.5], [0, 0, 1]], dtype=cupy.float32), order=1, texture_memory=True), ndimage.zoom(image, 1.5, order=1), ndimage.gaussian_filter(image, 2)]
 
 
 # --- JAX

@@ -18,7 +18,8 @@ const LOST_DRAIN: Duration = Duration::from_secs(1);
 /// How long closing a client waits for the engine's description of the work that does not end.
 const DESCRIPTION_WAIT_LIMIT: Duration = Duration::from_secs(1);
 /// The limits of a context that a client may raise.
-const LIMITS: [CUlimit; 3] = [CUlimit::CU_LIMIT_STACK_SIZE, CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE];
+const LIMITS: [CUlimit; 4] =
+    [CUlimit::CU_LIMIT_STACK_SIZE, CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT];
 
 impl Clients for Card {
     fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {

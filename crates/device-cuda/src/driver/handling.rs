@@ -17,18 +17,19 @@
 //!   closes a card.
 //! - *`StoppedAgain`*: nothing would move any more, or the driver lets the card continue itself.
 //!   The warps are let go once more, as the driver did it before. All of them: while some wait, the
-//!   card cannot be given to other processes (seen once: all others stood still).
+//!   card cannot be given to other processes (seen once: all others stood still). It may also stop
+//!   the context when there is no warp in it: then it is resumed, so that kernels can begin.
 //!
 //! Everything here happens in the driver's own threads. The process ends after a fault.
 #![expect(clippy::disallowed_types, reason = "every request of the driver looks whether requests are watched, without a lock")]
 
 use super::debugger::{Debugger, Piece};
 use super::messages::{is_fault_announced, notify_noticed};
-use crate::fault::WarpRecords;
+use crate::fault::{Exception, StillWarps, WarpRecords};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Bytes that are read ahead at once.
@@ -41,6 +42,13 @@ const LEAST_AREA: u32 = 1 << 20;
 const BEFORE_ROUND: Duration = Duration::from_millis(4);
 /// Records that have not changed for so long belong to a card that has stopped.
 const BETWEEN_READS: Duration = Duration::from_millis(1);
+
+/// After so many looks at which no warp waited, the card is let continue all the same.
+const LOOKS_IN_VAIN: u32 = 3;
+
+/// How long the warps that fault again and again are left waiting while all others go on. As long
+/// as they wait, no other process seems to get the card.
+const HELD_FOR: Duration = Duration::from_millis(40);
 
 /// How far the driver has come with a fault.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,11 +76,20 @@ struct Area {
 }
 
 /// How warps can be let go.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Means {
     records: WarpRecords,
     debugger: Debugger,
     area: Piece,
+    /// The area when the card was stopped first.
+    first: Arc<[u8]>,
+}
+
+/// Whether all warps are let go, or all but those that have not moved since the first stop.
+#[derive(Debug)]
+enum Round {
+    All,
+    AllBut { held: StillWarps, since: Instant },
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +99,8 @@ struct Handling {
     ahead: FxHashMap<(u32, u64), Box<[u8]>>,
     area: Option<Area>,
     means: Option<Means>,
+    /// Where the dump has seen exceptions: multiprocessors, and addresses of instructions.
+    exceptions: Vec<(u64, Option<u64>)>,
 }
 
 /// Lock 9 of the crate's order. The driver is asked under it, by its own threads.
@@ -112,6 +131,13 @@ pub(crate) fn stop_watching_requests() {
         handling.stage = Stage::Closed;
     }
     CHANGED.notify_all();
+}
+
+/// The dump says where exceptions were found: the warps there fault again and again.
+pub(crate) fn note_exceptions(exceptions: &[Exception]) {
+    if let Some(handling) = HANDLING.lock().as_mut().filter(|handling| handling.exceptions.is_empty()) {
+        handling.exceptions = exceptions.iter().map(|exception| (exception.sm, exception.pc)).collect();
+    }
 }
 
 /// True once requests are watched.
@@ -180,7 +206,7 @@ pub(super) fn before_write(debugger: Debugger, piece: Piece, bytes: &[u8]) {
     let Some(handling) = handling.as_mut() else { return };
     handling.ahead.clear();
     if let Some(area) = handling.area.take().filter(|area| area.piece == piece) {
-        handling.means = WarpRecords::learn(&area.bytes, bytes).map(|records| Means { records, debugger, area: piece });
+        handling.means = WarpRecords::learn(&area.bytes, bytes).map(|records| Means { records, debugger, area: piece, first: area.bytes.into() });
     }
 }
 
@@ -197,17 +223,24 @@ pub(super) fn hold_reset() {
 fn hold_until_nothing_helps() {
     tracing::debug!(means = HANDLING.lock().as_ref().is_some_and(|handling| handling.means.is_some()), "the reset of a channel is held");
     let until = Instant::now() + HOLD.get().copied().unwrap_or_default();
-    let mut round = 0;
+    let (mut number, mut in_vain, mut round) = (0, 0, Round::All);
     loop {
         let Some(means) = wait_for_stop(until) else { return };
         std::thread::sleep(BEFORE_ROUND);
-        let released = if Instant::now() < until { means.let_go() } else { None };
+        let released = if Instant::now() < until { means.let_go(&mut round) } else { None };
         match released {
             None => return,
-            Some(0) => {}
+            Some(0) => {
+                in_vain += 1;
+                if in_vain % LOOKS_IN_VAIN == 0 {
+                    let done = means.debugger.resume();
+                    tracing::debug!(in_vain, done, "no warp waits: the context is resumed, if it is stopped");
+                }
+            }
             Some(warps) => {
-                tracing::debug!(round, warps, "a warp has faulted again: warps are let go");
-                round += 1;
+                let held = if let Round::AllBut { held, .. } = &round { held.count() } else { 0 };
+                tracing::debug!(number, warps, held, "a warp has faulted again: warps are let go");
+                (number, in_vain) = (number + 1, 0);
             }
         }
     }
@@ -220,7 +253,7 @@ fn wait_for_stop(until: Instant) -> Option<Means> {
     loop {
         let Handling { stage, means, .. } = handling.as_ref()?;
         match stage {
-            Stage::StoppedAgain => return *means,
+            Stage::StoppedAgain => return means.clone(),
             Stage::Closed => return None,
             _ => {}
         }
@@ -231,8 +264,12 @@ fn wait_for_stop(until: Instant) -> Option<Means> {
 }
 
 impl Means {
-    /// Lets the card continue. Returns how many warps waited; `None` if it cannot be done.
-    fn let_go(self) -> Option<usize> {
+    /// Lets the card continue. Returns how many warps waited and go on; `None` if it cannot be done.
+    ///
+    /// Those that fault again and again stop all others within microseconds, so they are left
+    /// waiting for a while: kernels of innocents end meanwhile. Then all go on once, so that the
+    /// card can be given to other processes.
+    fn let_go(&self, round: &mut Round) -> Option<usize> {
         let Piece { memory, offset, length } = self.area;
         let (mut area, mut again) = (vec![0; length as usize], vec![0; length as usize]);
         if !self.debugger.read(memory, offset, &mut again) {
@@ -247,7 +284,22 @@ impl Means {
                 return None;
             }
         }
-        let released = self.records.release(&mut area);
+        match round {
+            Round::All => {
+                let mut held = self.records.find_unmoved(&self.first, &area);
+                if held.count() == 0 {
+                    let exceptions = HANDLING.lock().as_ref().map(|handling| handling.exceptions.clone()).unwrap_or_default();
+                    held = self.records.find_faulting(&area, &exceptions);
+                }
+                if held.count() > 0 {
+                    *round = Round::AllBut { held, since: Instant::now() };
+                }
+            }
+            Round::AllBut { since, .. } if since.elapsed() >= HELD_FOR => *round = Round::All,
+            Round::AllBut { .. } => {}
+        }
+        let none = StillWarps::default();
+        let released = self.records.release(&mut area, if let Round::AllBut { held, .. } = round { held } else { &none });
         let done = released == 0 || (self.debugger.write(memory, offset, &mut area) && self.debugger.resume());
         done.then_some(released)
     }

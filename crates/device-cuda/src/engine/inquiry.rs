@@ -20,7 +20,7 @@ use super::conclude::SPARED_WAITS;
 use super::handover::Evacuation;
 use super::message::FIRST_ENGINE;
 use super::state::{ContextState, Engine, Inquiry};
-use crate::driver::is_fault_announced;
+use crate::driver::{is_fault_announced, note_exceptions};
 use crate::fault::{Dump, DumpState, FlyingKernel, STILL_MS, Verdict, Whose, decide, whose};
 use crate::track::{Flight, Reporting};
 use cumux_device::ClientId;
@@ -121,7 +121,10 @@ impl Engine {
             inquiry.known = Some(self.streams.tracker.estimates.kernels().cloned().collect());
         }
         let dump = match self.shared.watch.dump() {
-            DumpState::Read(dump) => Some(dump),
+            DumpState::Read(dump) => {
+                note_exceptions(&dump.exceptions);
+                Some(dump)
+            }
             DumpState::Unreadable => None,
             DumpState::Pending if waited < DUMP_WAIT_IF_KNOWN => return progress,
             DumpState::Pending => None,

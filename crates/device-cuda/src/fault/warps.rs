@@ -10,10 +10,19 @@
 //! `docs/decisions/0120`). So it is believed only if the driver changed states and nothing else
 //! in front of our eyes, and what is done here is what the driver did then.
 
+use std::collections::BTreeSet;
+
 /// Bytes of a warp's record.
 const RECORD: usize = 0x2a0;
 /// Where the first record's state is in the area: a word.
 const FIRST_STATE: usize = 0x2ac;
+/// Where the state is in a record, if the area begins with as many bytes that belong to no warp.
+const STATE: usize = FIRST_STATE - RECORD;
+/// Where the lower half of the address of a warp's instruction is, after the state.
+const PC: usize = 0x28c;
+/// The records of a multiprocessor follow one another: as many as it has warps (compute
+/// capability 9.0).
+const WARPS_OF_SM: usize = 64;
 /// The bit of a state that is set while the warp waits to continue.
 const WAITS: u32 = 0x100;
 /// The bit of a state that lets the warp continue. It is set at the first stop, and the warp may
@@ -48,11 +57,41 @@ impl WarpRecords {
         (records > 0).then_some(WarpRecords(()))
     }
 
-    /// Lets all warps continue. Returns how many waited.
-    pub(crate) fn release(self, area: &mut [u8]) -> usize {
+    /// Finds the warps that wait in both areas and have the same record but for their state: they
+    /// have not moved. After a fault these are the ones that fault again and again, and perhaps
+    /// others that had no turn.
+    pub(crate) fn find_unmoved(self, before: &[u8], now: &[u8]) -> StillWarps {
+        let is_unmoved = |at: usize| {
+            let (start, end) = (at - STATE, at - STATE + RECORD);
+            waits(before, at)
+                && waits(now, at)
+                && before.get(start..at) == now.get(start..at)
+                && before.get(at + 4..end).is_some_and(|rest| Some(rest) == now.get(at + 4..end))
+        };
+        StillWarps(states(now).filter(|at| is_unmoved(*at)).collect())
+    }
+
+    /// Finds the warps that wait where the dump has seen exceptions: multiprocessors, and the
+    /// address of the instruction where that is known. Without one at that address, all that wait
+    /// on the multiprocessor.
+    pub(crate) fn find_faulting(self, area: &[u8], exceptions: &[(u64, Option<u64>)]) -> StillWarps {
+        let mut found = BTreeSet::new();
+        for (sm, pc) in exceptions {
+            let is_there = |at: &usize| ((at - FIRST_STATE) / RECORD / WARPS_OF_SM) as u64 == *sm && waits(area, *at);
+            let there: BTreeSet<usize> = states(area).filter(is_there).collect();
+            let is_at = |at: &usize| pc.is_some_and(|pc| word(area, at + PC) == Some(pc as u32));
+            let exact: BTreeSet<usize> = there.iter().copied().filter(is_at).collect();
+            found.extend(if exact.is_empty() { there } else { exact });
+        }
+        StillWarps(found)
+    }
+
+    /// Lets all warps continue but these. Returns how many waited that go on now.
+    pub(crate) fn release(self, area: &mut [u8], held: &StillWarps) -> usize {
         let mut released = 0;
-        for at in (FIRST_STATE..area.len()).step_by(RECORD) {
-            if word(area, at).is_some_and(|state| state & !GOES == WAITS)
+        for at in states(area) {
+            if waits(area, at)
+                && !held.0.contains(&at)
                 && let Some(state) = area.get_mut(at..at + 4)
             {
                 state.copy_from_slice(&GOES.to_le_bytes());
@@ -61,6 +100,27 @@ impl WarpRecords {
         }
         released
     }
+}
+
+/// Warps that are left waiting, by the places of their states.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct StillWarps(BTreeSet<usize>);
+
+impl StillWarps {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Where the states of all records are.
+fn states(area: &[u8]) -> impl Iterator<Item = usize> + use<> {
+    (FIRST_STATE..area.len()).step_by(RECORD)
+}
+
+/// Whether the warp with this state waits to continue.
+fn waits(area: &[u8], at: usize) -> bool {
+    word(area, at).is_some_and(|state| state & !GOES == WAITS)
 }
 
 #[cfg(test)]
@@ -79,7 +139,7 @@ mod tests {
     }
 
     fn continued(mut area: Vec<u8>) -> Vec<u8> {
-        WarpRecords(()).release(&mut area);
+        WarpRecords(()).release(&mut area, &StillWarps::default());
         area
     }
 
@@ -104,9 +164,38 @@ mod tests {
         let mut stopped = area(&[0, 3, 9]);
         // One that stops again may have taken its permission to go.
         stopped[FIRST_STATE + 3 * RECORD] = 0;
-        assert_eq!(WarpRecords(()).release(&mut stopped), 3);
+        assert_eq!(WarpRecords(()).release(&mut stopped, &StillWarps::default()), 3);
         assert_eq!(stopped, area(&[]));
-        assert_eq!(WarpRecords(()).release(&mut stopped), 0);
+        assert_eq!(WarpRecords(()).release(&mut stopped, &StillWarps::default()), 0);
+    }
+
+    /// The warp that faults again and again stands where it stood; it is left waiting.
+    #[test]
+    fn who_has_not_moved_is_left_waiting() {
+        let before = area(&[0, 3, 4]);
+        let mut now = area(&[0, 3, 5]);
+        // The first one has run on: its record says something else.
+        now[FIRST_STATE + 8] ^= 1;
+        // A state may have lost its permission to go.
+        now[FIRST_STATE + 3 * RECORD..][..4].copy_from_slice(&WAITS.to_le_bytes());
+        let still = WarpRecords(()).find_unmoved(&before, &now);
+        assert_eq!(still, StillWarps([FIRST_STATE + 3 * RECORD].into()));
+        assert_eq!(WarpRecords(()).release(&mut now, &still), 2);
+        assert_eq!(WarpRecords(()).release(&mut now, &still), 0, "it waits on");
+        assert_eq!(WarpRecords(()).release(&mut now, &StillWarps::default()), 1, "until all may go");
+        assert_eq!(WarpRecords(()).find_unmoved(&before, &area(&[4])).count(), 1, "one that had no turn, too");
+    }
+
+    #[test]
+    fn exceptions_say_who_faults() {
+        let mut now = area(&[0, 3, 4]);
+        let still = |places: &[usize]| StillWarps(places.iter().map(|record| FIRST_STATE + record * RECORD).collect());
+        let find = |area: &[u8], sm, pc| WarpRecords(()).find_faulting(area, &[(sm, pc)]);
+        assert_eq!(find(&now, 0, None), still(&[0, 3, 4]), "all of the multiprocessor");
+        assert_eq!(find(&now, 1, None), still(&[]));
+        now[FIRST_STATE + 3 * RECORD + PC..][..4].copy_from_slice(&0xb560_7590_u32.to_le_bytes());
+        assert_eq!(find(&now, 0, Some(0x7f33_b560_7590)), still(&[3]));
+        assert_eq!(find(&now, 0, Some(0x7f33_b560_7580)), still(&[0, 3, 4]), "no record has the address");
     }
 
     #[test]
@@ -114,7 +203,10 @@ mod tests {
         let whole = area(&[0, 9]);
         for end in 0..whole.len() {
             let mut cut = whole[..end].to_vec();
-            WarpRecords(()).release(&mut cut);
+            WarpRecords(()).release(&mut cut, &StillWarps::default());
+            let _ = WarpRecords(()).find_unmoved(&whole[..end], &cut);
+            let _ = WarpRecords(()).find_unmoved(&cut, &whole);
+            let _ = WarpRecords(()).find_faulting(&whole[..end], &[(0, Some(7)), (u64::MAX, None)]);
             let _ = WarpRecords::learn(&whole[..end], &cut);
         }
     }

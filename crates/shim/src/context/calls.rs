@@ -314,10 +314,7 @@ pub unsafe fn cuCtxSetLimit(limit: CUlimit, value: usize) -> Try {
     if let Some(cell) = lock(&context.root().life).limits.get_mut(index) {
         *cell = value;
     }
-    // Launches from the device are the software GPU's alone.
-    let launches = limit == CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT
-        && crate::device::all(session).get(context.device as usize).is_some_and(|device| device.facts.capabilities.runs_ptx_alone);
-    if launches || index <= CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE.0 as usize {
+    if limit == CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT || index <= CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE.0 as usize {
         session.control(&Op::LimitSet { limit: limit.0, value: value as u64 })?;
     }
     Ok(())
