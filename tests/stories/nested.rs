@@ -126,3 +126,15 @@ fn a_client_with_textures_stays_or_is_told() {
     let said = node.test_client("arrays").start().expect_ok();
     assert!(said.contains("arrays: PASS"), "{said}\n{}", node.logs());
 }
+
+/// A program of PTX alone whose kernels launch kernels: on a card its parts are linked by the
+/// driver, with the library that has the functions for it.
+#[test]
+fn kernels_that_launch_kernels_are_linked_by_the_driver() {
+    let beneath = beneath();
+    let node = on_top_of(&beneath, &[("CUMUX_LOG", "debug")]);
+    for part in ["order", "many"] {
+        assert_eq!(node.test_client("launches").args(&[part]).start().expect_ok(), format!("{part}: PASS"));
+    }
+    assert!(node.logs().contains("a bundle is linked"), "the driver was not asked");
+}

@@ -4,6 +4,7 @@
 //! with entries for some architectures: PTX text or a compiled image, plain or compressed. A
 //! program may also pass a bare compiled image or bare PTX. [`images`] reads all three;
 //! [`total_len`] says how many bytes belong to a pointer of which only the start is known;
+//! [`Bundle`] is what a linker is given, as one image;
 //! [`sections`] finds what is embedded in an executable file; [`pieces`] what a linker is given;
 //! [`calls`] finds the kernels of a compiled image whose stack is unbounded;
 //! [`cubin`] makes a compiled image use variables at addresses of the caller's; [`lines`] finds the
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
+mod bundle;
 mod container;
 mod elf;
 mod embedded;
@@ -30,6 +32,7 @@ pub mod calls;
 pub mod cubin;
 pub mod lines;
 
+pub use bundle::{Bundle, LinkInput};
 pub use embedded::{EmbeddedSection, sections};
 pub use error::{Error, Result};
 pub use format::{CONTAINER_MAGIC, Format, WRAPPER_MAGIC, identify};

@@ -1,7 +1,9 @@
 //! The linker interface: images are collected and joined into one that `cuModuleLoadData` takes.
 //!
 //! What is joined is PTX (`cumux_fatbin::link`), and the result is PTX, which every device takes.
-//! One image alone may also be machine code: it stays as it is.
+//! One image alone may also be machine code: it stays as it is. Where a card's driver has to link
+//! (machine code, and kernels that launch kernels, whose functions are in a library of NVIDIA's),
+//! the result is a [`Bundle`] of everything that was given, which only this service can load.
 
 use crate::connection::Connection;
 use crate::ffi::{Try, error, list, name, put};
@@ -11,7 +13,7 @@ use crate::sync::lock;
 use crate::{context, device, jit, process};
 use core::ffi::{c_char, c_uint, c_void};
 use cumux_abi::{CUdevice_attribute, CUjit_option, CUjitInputType, CUlinkState, CUresult};
-use cumux_fatbin::{Format, Piece, Unlinked, pieces, pieces_of_parts};
+use cumux_fatbin::{Bundle, Format, LinkInput, Piece, Unlinked, pieces, pieces_of_parts};
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -43,8 +45,16 @@ struct State {
 /// An input as it was given.
 #[derive(Debug)]
 struct Given {
+    kind: CUjitInputType,
+    name: String,
     bytes: Vec<u8>,
     is_text: bool,
+}
+
+impl Given {
+    fn as_input(&self) -> LinkInput<'_> {
+        LinkInput { kind: self.kind.0, name: &self.name, data: &self.bytes }
+    }
 }
 
 /// Why images cannot be linked: the result that the program gets, and the reasons in lines.
@@ -64,18 +74,35 @@ impl From<Unlinked> for Refusal {
     }
 }
 
+/// How the functions of NVIDIA's device runtime begin, by which kernels launch kernels. A card has
+/// them in a library (`libcudadevrt.a`) that its driver links.
+const DEVICE_RUNTIME: &str = "cudaCDP";
+
 /// Links the parts of a program that was built with `nvcc -rdc=true`; `None` if they have no PTX
-/// for the device.
+/// for the device. What a driver has to link is a bundle.
 ///
 /// # Errors
 /// A part is damaged, or they do not fit together.
-pub(crate) fn link_parts(session: &Connection, device: u32, parts: &[&[u8]]) -> Result<Option<String>, Refusal> {
+pub(crate) fn link_parts(session: &Connection, device: u32, parts: &[&[u8]]) -> Result<Option<Vec<u8>>, Refusal> {
     let damaged = |cause: cumux_fatbin::Error| Refusal { code: error::INVALID_IMAGE, text: cause.to_string() };
-    match cumux_fatbin::link(&pieces_of_parts(parts, capability(session, device)).map_err(damaged)?) {
-        Ok(text) => Ok(Some(text)),
+    let linked = cumux_fatbin::link(&pieces_of_parts(parts, capability(session, device)).map_err(damaged)?);
+    let has_driver = takes_machine_code(session, device);
+    let bundle = || {
+        let kind = CUjitInputType::CU_JIT_INPUT_FATBINARY.0;
+        Bundle { inputs: parts.iter().map(|data| LinkInput { kind, name: "part", data }).collect() }.write()
+    };
+    match linked {
+        Ok(text) if has_driver && text.contains(DEVICE_RUNTIME) => Ok(Some(bundle())),
+        Ok(text) => Ok(Some(text.into_bytes())),
+        Err(_) if has_driver => Ok(Some(bundle())),
         Err(Unlinked::NoPtx(_)) => Ok(None),
         Err(unlinked) => Err(unlinked.into()),
     }
+}
+
+/// Whether a device has a driver, which takes machine code and links it.
+fn takes_machine_code(session: &Connection, ordinal: u32) -> bool {
+    device::all(session).get(ordinal as usize).is_none_or(|device| !device.facts.capabilities.runs_ptx_alone)
 }
 
 /// Compute capability of a device: 90 for 9.0.
@@ -176,15 +203,14 @@ fn add(state: CUlinkState, kind: CUjitInputType, name: &str, data: &[u8]) -> Try
     }
     let is_text = cumux_fatbin::identify(data) == Ok(Format::Ptx);
     given.pieces.extend(found);
-    given.inputs.push(Given { bytes: data.to_vec(), is_text });
+    given.inputs.push(Given { kind, name: name.to_owned(), bytes: data.to_vec(), is_text });
     Ok(())
 }
 
 pub unsafe fn cuLinkCreate_v2(count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void, out: *mut CUlinkState) -> Try {
     let session = process::enter()?;
     let ordinal = context::current().map_or(0, |context| context.device);
-    let capabilities = device::all(session).get(ordinal as usize).map(|device| &device.facts.capabilities);
-    let takes_machine_code = !capabilities.is_some_and(|capabilities| capabilities.runs_ptx_alone);
+    let takes_machine_code = takes_machine_code(session, ordinal);
     // SAFETY: the C caller vouches for its options.
     let log = unsafe { Log::new(count, options, values)? };
     // SAFETY: as above.
@@ -226,15 +252,25 @@ pub unsafe fn cuLinkAddFile_v2(
     add(state, kind, &name, &std::fs::read(path).map_err(|_| error::FILE_NOT_FOUND)?)
 }
 
-/// What is linked: a single image as it is, where no other is needed; else the text of all.
+/// What is linked: a single image as it is, where no other is needed; else the text of all. What
+/// only a driver can link is a bundle, which it links when the module is loaded.
 fn complete(link: &Link, state: &State) -> Result<Vec<u8>, Refusal> {
     let linked = cumux_fatbin::link(&state.pieces);
+    let bundle = || Bundle { inputs: state.inputs.iter().map(Given::as_input).collect() }.write();
+    let has_more_than_text = state.inputs.iter().any(|given| !given.is_text);
     match (state.inputs.as_slice(), linked) {
         // A driver has a compiler, which knows more than ours; machine code is linked already.
-        ([only], Err(_)) if link.takes_machine_code => Ok(only.bytes.clone()),
+        ([only], Err(_)) if link.takes_machine_code && is_module(only.kind) => Ok(only.bytes.clone()),
+        (_, Err(_)) if link.takes_machine_code && has_more_than_text => Ok(bundle()),
+        (_, Ok(text)) if link.takes_machine_code && has_more_than_text && text.contains(DEVICE_RUNTIME) => Ok(bundle()),
         ([only], Ok(_)) if !only.is_text => Ok(only.bytes.clone()),
         (_, linked) => Ok(linked?.into_bytes()),
     }
+}
+
+/// Whether an input of this kind is a module by itself.
+fn is_module(kind: CUjitInputType) -> bool {
+    !matches!(kind, CUjitInputType::CU_JIT_INPUT_OBJECT | CUjitInputType::CU_JIT_INPUT_LIBRARY)
 }
 
 pub unsafe fn cuLinkComplete(state: CUlinkState, out: *mut *mut c_void, bytes: *mut usize) -> Try {

@@ -131,8 +131,8 @@ impl Module {
                 None => unlinked,
             });
         };
-        let module = Self::load_quietly(session, device, context, linked.as_bytes(), of_library)?;
-        Ok((module, Some(linked.into_bytes())))
+        let module = Self::load_quietly(session, device, context, &linked, of_library)?;
+        Ok((module, Some(linked)))
     }
 
     fn load_quietly(session: &Connection, device: u32, context: Option<u64>, image: &[u8], of_library: bool) -> Result<Arc<Self>, Rejection> {

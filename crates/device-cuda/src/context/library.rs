@@ -14,11 +14,11 @@ use super::module::{LoadedModule, Sharing};
 use super::placement::{self, IdleVariables, Resumption, Variables};
 use super::symbols::{self, Symbols};
 use crate::counters::ClientCounts;
-use crate::driver::{CardAddress, CompileError};
+use crate::driver::{CardAddress, CompileError, Driver};
 use crate::quiet::{Gate, NotQuiet};
 use cumux_device::{DeviceError, GlobalsAllocator, Image, ImageHash, PreloadedModule, ReadImage};
-use cumux_fatbin::ImageKind;
 use cumux_fatbin::calls::find_unbounded;
+use cumux_fatbin::{Bundle, ImageKind};
 use cumux_wire::result;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -138,6 +138,8 @@ impl ModuleLibrary {
         if let Some(module) = self.find(hash) {
             return Ok(module);
         }
+        let linked = link_bundle(gate.driver(), image)?;
+        let image = linked.as_deref().unwrap_or(image);
         let chosen = choose_image(gate.driver().device().compute_capability(), image, self.divides)?;
         if let Some(name) = chosen.symbols.managed.first() {
             let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
@@ -211,6 +213,8 @@ impl ModuleLibrary {
             None => {
                 let image = read()?;
                 let image = (*image).as_ref();
+                let linked = link_bundle(gate.driver(), image)?;
+                let image = linked.as_deref().unwrap_or(image);
                 let chosen = choose_image(gate.driver().device().compute_capability(), image, self.divides)?;
                 if !chosen.symbols.managed.is_empty() {
                     return Ok(None);
@@ -293,6 +297,20 @@ impl ModuleLibrary {
         });
         evicted.map(|shared| shared.module).collect()
     }
+}
+
+/// Links a bundle to machine code. `None` for any other image.
+fn link_bundle(driver: &Driver, image: &[u8]) -> Result<Option<Vec<u8>>, DeviceError> {
+    if !Bundle::is_bundle(image) {
+        return Ok(None);
+    }
+    let bundle = Bundle::read(image).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
+    let linked = driver.link(&bundle.inputs).map_err(|CompileError { error, log }| {
+        let said = if log.is_empty() { driver.describe(error) } else { log };
+        image_error(error.number(), format!("the parts of the program were not linked: {said}"))
+    })?;
+    tracing::debug!(inputs = bundle.inputs.len(), bytes = linked.len(), "a bundle is linked");
+    Ok(Some(linked))
 }
 
 /// Compiles the image if it is PTX, places its variables, and loads it.

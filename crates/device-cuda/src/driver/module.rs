@@ -7,6 +7,8 @@ use crate::fault::{Call, CudaError};
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 use cumux_abi::types as t;
+use cumux_fatbin::LinkInput;
+use std::ffi::CString;
 
 /// Bytes of the buffer for the compiler's errors.
 const LOG_BYTES: usize = 8192;
@@ -78,21 +80,37 @@ impl Driver {
     /// # Errors
     /// The driver's, with what the compiler said.
     pub(crate) fn compile(&self, ptx: &[u8]) -> Result<Vec<u8>, CompileError> {
+        self.link(&[LinkInput { kind: t::CUjitInputType::CU_JIT_INPUT_PTX.0, name: "module", data: ptx }])
+    }
+
+    /// Links these inputs to machine code for this card, as [`Driver::compile`] does it.
+    ///
+    /// # Errors
+    /// The driver's, with what the linker said.
+    pub(crate) fn link(&self, inputs: &[LinkInput<'_>]) -> Result<Vec<u8>, CompileError> {
         let table = self.table()?;
-        let mut text = ptx.to_vec();
-        if text.last() != Some(&0) {
-            text.push(0);
-        }
         let mut log = ErrorLog::new();
         let (mut options, mut values) = (ErrorLog::OPTIONS, log.values());
         let (count, mut state) = (options.len() as u32, null_mut());
         // SAFETY: the call writes one handle, a local. Both arrays and the log live until the state
         // is destroyed below.
         CudaError::check(unsafe { (table.cuLinkCreate_v2)(count, options.as_mut_ptr(), values.as_mut_ptr(), &raw mut state) })?;
-        let (kind, name, bytes) = (t::CUjitInputType::CU_JIT_INPUT_PTX, c"module", text.len());
-        // SAFETY: a live state; the call reads the text, which ends with a zero, and the name.
-        let added =
-            CudaError::check(unsafe { (table.cuLinkAddData_v2)(state, kind, text.as_mut_ptr().cast(), bytes, name.as_ptr(), 0, null_mut(), null_mut()) });
+        let add = |input: &LinkInput<'_>| {
+            let mut data = input.data.to_vec();
+            let is_text = input.kind == t::CUjitInputType::CU_JIT_INPUT_PTX.0;
+            if is_text && data.last() != Some(&0) {
+                data.push(0);
+            }
+            let bytes = data.len();
+            // Offsets in damaged data may point past its end.
+            data.resize(bytes + IMAGE_PADDING, 0);
+            let name = CString::new(input.name.replace('\0', "")).unwrap_or_default();
+            let kind = t::CUjitInputType(input.kind);
+            // SAFETY: a live state; the call reads the data, which is as long as it says, and of
+            // text up to its zero, and the name.
+            CudaError::check(unsafe { (table.cuLinkAddData_v2)(state, kind, data.as_mut_ptr().cast(), bytes, name.as_ptr(), 0, null_mut(), null_mut()) })
+        };
+        let added = inputs.iter().try_for_each(add);
         let (mut image, mut bytes) = (null_mut(), 0_usize);
         // SAFETY: a live state; the call writes a pointer and a number, locals.
         let linked = added.and_then(|()| CudaError::check(unsafe { (table.cuLinkComplete)(state, &raw mut image, &raw mut bytes) }));
