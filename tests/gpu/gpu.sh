@@ -46,7 +46,8 @@ run)
   {
     "$folder/release/deps/card" --list | sed -n 's/: test$//p' | grep -E "$pattern" | sed 's/^/card /'
     # Not here: what needs models of the software GPU or its number of devices; memory_locality needs
-    # a B300, a_normal_client and a_group_below_normal a card so slow that one can look on, its_executor_dies marks.
+    # a B300, a_normal_client and a_group_below_normal a card so slow that one can look on,
+    # its_executor_dies marks.
     "$folder/release/deps/stories" --list | sed -n 's/: test$//p' | grep -E "^(cards|commands|confinement|crowd|errors|faults|green|images|ipc|isolation|liar|limits|loss|moving|partitions|priority|running|shares|textures|upgrade|variables)::|^programs::(batches|captured_nodes|graphs_run)|^launches::what_kernels_launch" | grep -vE "::(memory_locality|a_normal_client|a_group_below_normal|several_devices|where_the_card_is_one|what_cannot_be_moved|on_a_card_that_is_one|server_and_executors_die|its_executor_dies_in_the_middle_of_a_kernel)" | grep -E "$pattern" | sed 's/^/stories /'
   } > "$results/all"
   xargs -n 2 -P "${JOBS:-1}" sh "$0" one "$folder" "$results" < "$results/all"

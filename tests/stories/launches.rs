@@ -23,7 +23,8 @@ fn what_kernels_launch_runs_in_the_order_of_the_programming_guide() {
     // One device for each way in which a fault ends, and for each age of cards.
     let software = || ["sim:h200", "sim:h200:card", "sim:t4"].map(str::to_owned).to_vec();
     for device in &std::env::var("CUMUX_TEST_DEVICE").map_or_else(|_| software(), |device| vec![device]) {
-        // A card's own library sets memory from the device to zero, whatever the value (driver 580).
+        // A card's own library sets memory from the device to zero, whatever the value (driver
+        // 580).
         let parts: &[&str] = if device.starts_with("cuda") { &["order", "events", "many"] } else { &["order", "events", "many", "memory"] };
         for part in parts {
             let output = run(device, part);

@@ -9,6 +9,10 @@ use cumux_device::ClientCounters;
 use cumux_wire::message::ClientStatus;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the end of a session waits until the device fills no variables of it.
+const FILLING_LIMIT: Duration = Duration::from_secs(2);
 
 /// What becomes of the addresses of a session that is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +90,10 @@ impl Session {
     /// When the device does not give the memory back.
     pub(crate) fn close_with(&self, addresses: Addresses) -> Result<ClientStatus, ExecutorError> {
         self.lock_then_deliver(|inner| inner.phase.close());
+        // Memory that the device still writes to is not given back.
+        if !self.wait_for_fillings(FILLING_LIMIT) {
+            tracing::warn!("session {} is closed while the device fills its variables", self.client());
+        }
         let counted = self.shared.cards.client_counters(self.client());
         self.shared.cards.close_client(self.client());
         self.lock_then_deliver(|inner| self.release_all(inner, counted, addresses))

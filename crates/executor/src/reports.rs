@@ -91,6 +91,21 @@ impl Session {
         }
     }
 
+    /// Waits until the device fills no variables of a session that has been closed. False if it
+    /// takes longer than this.
+    pub(crate) fn wait_for_fillings(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        loop {
+            if self.lock_then_deliver(|inner| inner.fillings == 0) {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
     /// As [`Session::depart`], where the device is lost: what has not been filled after this time
     /// is not filled any more.
     #[must_use]

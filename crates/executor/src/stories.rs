@@ -356,6 +356,37 @@ fn a_session_whose_variables_are_being_filled_comes_after_all_others() {
     long.close();
 }
 
+/// Nor is its memory given back meanwhile, if its client ends.
+#[test]
+fn a_session_whose_variables_are_being_filled_keeps_its_memory_until_then() {
+    let world = World::new();
+    let guest = Guest::new(&world, 3);
+    let session = world.intake.remove(3).expect("it is open");
+    let (begun, begins) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let (closed, closes) = std::sync::mpsc::channel();
+    std::thread::scope(|threads| {
+        let session = &session;
+        threads.spawn(move || {
+            let filled = New::on(session, 0).fill(&mut || {
+                begun.send(()).expect("somebody waits");
+                ends.recv().expect("it is let go on");
+                Ok(())
+            });
+            filled.expect("it was still here");
+        });
+        begins.recv_timeout(Duration::from_secs(60)).expect("it begins");
+        threads.spawn(move || {
+            session.close().expect("everything is given back");
+            closed.send(()).expect("somebody waits");
+        });
+        assert!(closes.recv_timeout(Duration::from_millis(200)).is_err(), "its memory was given back too early");
+        end.send(()).expect("it waits");
+        closes.recv_timeout(Duration::from_secs(60)).expect("it is closed then");
+    });
+    drop(guest);
+}
+
 /// What a standby has loaded before it is needed is not loaded again: the image is not even read.
 #[test]
 fn a_standby_that_has_preloaded_a_module_takes_its_client_over_without_the_image() {

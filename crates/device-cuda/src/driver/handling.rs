@@ -264,7 +264,8 @@ fn wait_for_stop(until: Instant) -> Option<Means> {
 }
 
 impl Means {
-    /// Lets the card continue. Returns how many warps waited and go on; `None` if it cannot be done.
+    /// Lets the card continue. Returns how many warps waited and go on; `None` if it cannot be
+    /// done.
     ///
     /// Those that fault again and again stop all others within microseconds, so they are left
     /// waiting for a while: kernels of innocents end meanwhile. Then all go on once, so that the
