@@ -301,6 +301,9 @@ impl Means {
         }
         let none = StillWarps::default();
         let released = self.records.release(&mut area, if let Round::AllBut { held, .. } = round { held } else { &none });
+        if released == 0 && tracing::enabled!(tracing::Level::DEBUG) {
+            tracing::debug!(states = ?self.records.count_states(&area), "no warp was let go");
+        }
         let done = released == 0 || (self.debugger.write(memory, offset, &mut area) && self.debugger.resume());
         done.then_some(released)
     }

@@ -10,7 +10,7 @@
 //! `docs/decisions/0120`). So it is believed only if the driver changed states and nothing else
 //! in front of our eyes, and what is done here is what the driver did then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a warp's record.
 const RECORD: usize = 0x2a0;
@@ -84,6 +84,16 @@ impl WarpRecords {
             found.extend(if exact.is_empty() { there } else { exact });
         }
         StillWarps(found)
+    }
+
+    /// How many warps have which state, those that are as the driver leaves a warp that goes on left
+    /// out: for whoever has to find out why nothing moves.
+    pub(crate) fn count_states(self, area: &[u8]) -> BTreeMap<u32, usize> {
+        let mut counts = BTreeMap::new();
+        for state in states(area).filter_map(|at| word(area, at)).filter(|state| *state & !GOES != 0) {
+            *counts.entry(state).or_default() += 1;
+        }
+        counts
     }
 
     /// Lets all warps continue but these. Returns how many waited that go on now.
@@ -164,7 +174,9 @@ mod tests {
         let mut stopped = area(&[0, 3, 9]);
         // One that stops again may have taken its permission to go.
         stopped[FIRST_STATE + 3 * RECORD] = 0;
+        assert_eq!(WarpRecords(()).count_states(&stopped), [(0x100, 1), (0x101, 2)].into());
         assert_eq!(WarpRecords(()).release(&mut stopped, &StillWarps::default()), 3);
+        assert_eq!(WarpRecords(()).count_states(&stopped), BTreeMap::new());
         assert_eq!(stopped, area(&[]));
         assert_eq!(WarpRecords(()).release(&mut stopped, &StillWarps::default()), 0);
     }
