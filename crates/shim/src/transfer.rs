@@ -114,6 +114,8 @@ impl Transfer {
         let mut under_way: VecDeque<(Band, Taken, u64)> = VecDeque::with_capacity(AHEAD);
         let finish = |(band, slice, seq): (Band, Taken, u64)| {
             session.wait(|| session.is_done(timeline, seq))?;
+            // Nothing has come if there was a fault.
+            session.health()?;
             // SAFETY: the caller promises a writable target; the slice is ours and has been filled.
             unsafe { rows(slice.address, band.width, band.at(&self.target), self.target.pitch, band) };
             session.hold_slice_until(slice, None);

@@ -439,6 +439,19 @@ impl Connection {
         let seq = self.point(timeline)?;
         let is_done = self.is_done(timeline, seq);
         self.recording.asked(|| Some(timeline.index), is_done);
+        self.settled(is_done)
+    }
+
+    /// What a program may hear of work that is done, or not. At a fault the executor first says so,
+    /// and then that all work is over: whoever has seen that it is over sees the fault, too, and
+    /// must not take the one for a success.
+    ///
+    /// # Errors
+    /// As [`Connection::health`], if it is done.
+    pub fn settled(&self, is_done: bool) -> Try<bool> {
+        if is_done {
+            self.health()?;
+        }
         Ok(is_done)
     }
 

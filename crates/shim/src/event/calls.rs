@@ -138,7 +138,7 @@ pub unsafe fn cuEventQuery(event: CUevent) -> Try {
     if lock(&event.captured).is_some() {
         return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
     }
-    let is_done = event.is_done(session);
+    let is_done = event.query(session)?;
     session.recording.asked(|| event.stream_index(), is_done);
     if is_done { Ok(()) } else { Err(error::NOT_READY) }
 }
@@ -167,7 +167,7 @@ pub unsafe fn cuEventElapsedTime_v2(out: *mut f32, start: CUevent, end: CUevent)
     if start.context != end.context || never(&start) || never(&end) {
         return Err(error::INVALID_HANDLE);
     }
-    if !start.is_done(session) || !end.is_done(session) {
+    if !start.query(session)? || !end.query(session)? {
         return Err(error::NOT_READY);
     }
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "milliseconds as a float is what the call answers")]

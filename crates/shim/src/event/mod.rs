@@ -71,6 +71,14 @@ pub struct Event {
 }
 
 impl Event {
+    /// Whether all that it stands for is done.
+    ///
+    /// # Errors
+    /// As [`Connection::settled`].
+    pub(crate) fn query(&self, session: &Connection) -> Try<bool> {
+        session.settled(self.is_done(session))
+    }
+
     fn is_done(&self, session: &Connection) -> bool {
         if let Some(cell) = self.shared {
             return shared::or_trouble(cell.is_reached(session));

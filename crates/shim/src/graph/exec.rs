@@ -249,7 +249,8 @@ fn run_conditional(session: &'static Connection, lane: TimelineId, conditional: 
 /// Waits for everything on a timeline.
 fn settle(session: &Connection, lane: TimelineId) -> Try {
     let seq = session.point(lane)?;
-    session.wait(|| session.is_done(lane, seq))
+    session.wait(|| session.is_done(lane, seq))?;
+    session.health()
 }
 
 /// Checks that steps allocate no memory that is allocated, and free none that is not. `changed` is

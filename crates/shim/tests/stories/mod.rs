@@ -4,6 +4,7 @@
 
 mod calls;
 pub(crate) mod fake;
+mod faulted;
 mod graphs;
 mod green;
 mod memory;
