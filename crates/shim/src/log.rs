@@ -2,8 +2,9 @@
 //! program.
 //!
 //! The shim lives in a stranger's process: no logger, no buffer, no thread. `CUMUX_LOG=1` or
-//! `CUMUX_LOG=stderr` writes to standard error, any other value is a file to append to. Each line
-//! is one write, so lines of several processes do not mix.
+//! `CUMUX_LOG=stderr` writes to standard error, any other value is a file to append to, but for the
+//! levels, which are meant for the service's own processes. Each line is one write, so lines of
+//! several processes do not mix.
 //!
 //! A failure whose reason is known is told once, in one line, on the program's standard error,
 //! where `CUMUX_VERBOSE` is set: `cumux run` sets it, and a program that a service serves without
@@ -60,10 +61,13 @@ pub(crate) fn line(message: fmt::Arguments<'_>) {
     };
 }
 
+/// What `CUMUX_LOG` says to the service's processes, which a program has from the same shell.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
 fn open(value: Option<&OsStr>) -> Sink {
     match value {
         None => Sink::Silent,
-        Some(value) if value.is_empty() || value == "0" => Sink::Silent,
+        Some(value) if value.is_empty() || value == "0" || LEVELS.iter().any(|level| value == *level) => Sink::Silent,
         Some(value) if value == "1" || value == "stderr" => Sink::Stderr,
         Some(path) => match OpenOptions::new().create(true).append(true).open(path) {
             Ok(file) => Sink::File(file),
@@ -167,6 +171,7 @@ mod tests {
     fn the_variable_chooses_the_sink() {
         assert!(matches!(open(None), Sink::Silent));
         assert!(matches!(open(Some(OsStr::new("0"))), Sink::Silent));
+        assert!(matches!(open(Some(OsStr::new("debug"))), Sink::Silent));
         assert!(matches!(open(Some(OsStr::new("stderr"))), Sink::Stderr));
         assert!(matches!(open(Some(OsStr::new("/no/such/folder/log"))), Sink::Stderr));
         let folder = tempfile::tempdir().expect("a temporary folder");
