@@ -86,8 +86,8 @@ impl WarpRecords {
         StillWarps(found)
     }
 
-    /// How many warps have which state, those that are as the driver leaves a warp that goes on left
-    /// out: for whoever has to find out why nothing moves.
+    /// How many warps have which state, but for those that go on: for whoever has to find out why
+    /// nothing moves.
     pub(crate) fn count_states(self, area: &[u8]) -> BTreeMap<u32, usize> {
         let mut counts = BTreeMap::new();
         for state in states(area).filter_map(|at| word(area, at)).filter(|state| *state & !GOES != 0) {
