@@ -11,7 +11,10 @@ mkdir -p "$to/lib"
 cargo build --release --manifest-path "$root/Cargo.toml" --package cumux --package cumux-shim
 cp "$target/cumux" "$to/cumux" && strip "$to/cumux"
 cp "$target/libcuda.so" "$to/lib/libcuda.so.1" && strip --strip-unneeded "$to/lib/libcuda.so.1"
-for source in "$root"/benches/cu/*.cu; do
+to=$(cd "$to" && pwd)
+# Named from the root: assertions print the name of their file.
+cd "$root"
+for source in benches/cu/*.cu; do
   "$cuda/bin/nvcc" -cudart static -std=c++17 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_75,code=compute_75 \
     -o "$to/$(basename "$source" .cu)" "$source" -L"$cuda/lib" -L"$target" -lcuda
 done

@@ -422,11 +422,13 @@ def main():
         {"name": "innocents hurt", "value": bad["hurt"], "target": 0, "met": bad["hurt"] == 0},
         {"name": "wrong results", "value": bad["wrong"], "target": 0, "met": bad["wrong"] == 0},
         {"name": "hangs", "value": bad["hung"], "target": 0, "met": bad["hung"] == 0},
-        {"name": "culprits told their error, share", "value": round(ours["told"] / max(1, ours["told"] + ours["untold"]), 3), "target": 0.95, "met": ours["told"] >= 0.95 * (ours["told"] + ours["untold"])},
         {"name": "kills of the executor that were not made", "value": options.executor_kills - killed.get("kills", 0), "target": 0, "met": killed.get("kills", 0) >= options.executor_kills},
         {"name": "pause p50, ms", "value": quantile(pauses, 0.5), "target": 200, "met": not pauses or quantile(pauses, 0.5) <= 200},
         {"name": "pause p99, ms", "value": quantile(pauses, 0.99), "target": 500, "met": not pauses or quantile(pauses, 0.99) <= 500},
     ]
+    told, untold = (ours[key] + extremes[key] for key in ("told", "untold"))
+    if told + untold:
+        targets.append({"name": "culprits told their error, share", "value": round(told / (told + untold), 3), "target": 0.95, "met": told >= 0.95 * (told + untold)})
     rules = ours.get("rules", {})
     if sum(rules.values()):
         alone = 1 - rules["cannot tell"] / sum(rules.values())

@@ -91,7 +91,7 @@ impl Session {
     pub(crate) fn close_with(&self, addresses: Addresses) -> Result<ClientStatus, ExecutorError> {
         self.lock_then_deliver(|inner| inner.phase.close());
         // Memory that the device still writes to is not given back.
-        if !self.wait_for_fillings(FILLING_LIMIT) {
+        if self.lock_when_filled(FILLING_LIMIT).is_none() {
             tracing::warn!("session {} is closed while the device fills its variables", self.client());
         }
         let counted = self.shared.cards.client_counters(self.client());

@@ -10,6 +10,7 @@ use cumux_environment::steps::{self, Step};
 use cumux_link::recorder::Recorder;
 use cumux_wire::record::Op;
 use cumux_wire::recording::{Moment, Shape, moved};
+use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
 
 /// Most bytes of text that are kept for a client that does not take it. The oldest are dropped.
@@ -75,32 +76,23 @@ impl Session {
     #[must_use]
     pub fn depart(&self, patience: Duration, begun: &Begun) -> bool {
         self.last_reports(patience, begun);
-        let until = Instant::now() + patience;
+        let Some(mut inner) = self.lock_when_filled(patience) else { return false };
+        self.empty_mailbox(&mut inner);
+        inner.phase.leave_to_next();
+        true
+    }
+
+    /// Its lock, once the device fills no variables of it. None if that takes longer than this.
+    pub(crate) fn lock_when_filled(&self, limit: Duration) -> Option<MutexGuard<'_, Inner>> {
+        let until = Instant::now() + limit;
         loop {
-            let Some(mut inner) = self.try_lock_for(until.saturating_duration_since(Instant::now())) else { return false };
+            let inner = self.try_lock_for(until.saturating_duration_since(Instant::now()))?;
             if inner.fillings == 0 {
-                self.empty_mailbox(&mut inner);
-                inner.phase.leave_to_next();
-                return true;
+                return Some(inner);
             }
             drop(inner);
             if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-
-    /// Waits until the device fills no variables of a session that has been closed. False if it
-    /// takes longer than this.
-    pub(crate) fn wait_for_fillings(&self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        loop {
-            if self.lock_then_deliver(|inner| inner.fillings == 0) {
-                return true;
-            }
-            if Instant::now() >= until {
-                return false;
+                return None;
             }
             std::thread::sleep(LOOK_EVERY);
         }

@@ -130,6 +130,15 @@ impl World {
     fn session(&self, client: u32) -> Arc<Session> {
         self.intake.sessions().into_iter().find(|session| session.client() == client).expect("an open session")
     }
+
+    /// Waits until the server is told who stays while all others leave.
+    fn staying(&self) -> Vec<u32> {
+        loop {
+            if let (FromExecutor::Occupied { staying }, _) = self.reports.recv_timeout(Duration::from_secs(60)).expect("the server is told") {
+                return staying;
+            }
+        }
+    }
 }
 
 /// A client and its files.
@@ -302,15 +311,10 @@ fn a_session_that_is_in_a_call_when_all_leave_comes_after_them() {
     let session = world.session(2);
     let call = session.lock();
     world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new()));
-    let next = || match world.reports.recv_timeout(Duration::from_secs(60)).expect("the server is told") {
-        (FromExecutor::Occupied { staying }, _) => Some(staying),
-        _ => None,
-    };
-    let told = || std::iter::from_fn(|| Some(next())).flatten().next().expect("it goes on until then");
-    assert_eq!(told(), [1, 2], "it cannot leave yet");
+    assert_eq!(world.staying(), [1, 2], "it cannot leave yet");
     assert!(!call.phase.is_elsewhere());
     drop(call);
-    assert_eq!(told(), [1]);
+    assert_eq!(world.staying(), [1]);
     assert!(session.lock().phase.is_elsewhere());
     drop(late);
     world.intake.remove(2);
@@ -339,16 +343,11 @@ fn a_session_whose_variables_are_being_filled_comes_after_all_others() {
     });
     begins.recv_timeout(Duration::from_secs(60)).expect("it begins");
     world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new()));
-    let next = || match world.reports.recv_timeout(Duration::from_secs(60)).expect("the server is told") {
-        (FromExecutor::Occupied { staying }, _) => Some(staying),
-        _ => None,
-    };
-    let told = || std::iter::from_fn(|| Some(next())).flatten().next().expect("it goes on until then");
-    assert_eq!(told(), [1, 2], "it cannot leave yet");
+    assert_eq!(world.staying(), [1, 2], "it cannot leave yet");
     assert!(!session.lock().phase.is_elsewhere());
     end.send(()).expect("it waits");
     filled.join().expect("no panic").expect("it was still here");
-    assert_eq!(told(), [1]);
+    assert_eq!(world.staying(), [1]);
     let after = New::on(&session, 0).fill(&mut || unreachable!("it is elsewhere"));
     assert!(matches!(after, Err(DeviceError::LetGo(_))), "{after:?}");
     drop(late);

@@ -12,6 +12,8 @@ use crate::{Error, Result};
 const MAGIC: &[u8; 8] = b"CUMUXLNK";
 /// Most inputs of a bundle.
 const MOST_INPUTS: u32 = 4096;
+/// The last of the kinds that a linker takes: `CU_JIT_INPUT_LIBRARY`.
+const LAST_KIND: u32 = 4;
 /// Bytes before the first input.
 const HEAD: usize = 12;
 /// Bytes before an input's name.
@@ -42,13 +44,12 @@ impl<'a> Bundle<'a> {
         image.starts_with(MAGIC)
     }
 
-    /// The image of these inputs. Those beyond the limit of 4,096 are left out.
+    /// The image of these inputs. With more than 4,096 it is one that nobody reads.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        let inputs = &self.inputs[..self.inputs.len().min(MOST_INPUTS as usize)];
         let mut image = MAGIC.to_vec();
-        image.extend((inputs.len() as u32).to_le_bytes());
-        for LinkInput { kind, name, data } in inputs {
+        image.extend((self.inputs.len() as u32).to_le_bytes());
+        for LinkInput { kind, name, data } in &self.inputs {
             image.extend(kind.to_le_bytes());
             image.extend((name.len() as u32).to_le_bytes());
             image.extend((data.len() as u64).to_le_bytes());
@@ -74,6 +75,9 @@ impl<'a> Bundle<'a> {
         for _ in 0..count {
             let head = word(at).zip(word(at + 4)).zip(long(at + 8));
             let ((kind, name), data) = head.ok_or_else(|| truncated("head of a bundle's input", at, INPUT_HEAD as u64))?;
+            if kind > LAST_KIND {
+                return Err(Error::Corrupt { what: "the kind of a bundle's input", at: at as u64, found: u64::from(kind), expected: "at most 4 (a library)" });
+            }
             at += INPUT_HEAD;
             let piece = |from: usize, bytes: u64| {
                 let end = usize::try_from(bytes).ok().and_then(|bytes| from.checked_add(bytes));
@@ -95,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(inputs in proptest::collection::vec((0_u32..7, "[a-z ü]{0,9}", proptest::collection::vec(any::<u8>(), 0..40)), 0..5)) {
+        fn what_is_written_is_read(inputs in proptest::collection::vec((0..=LAST_KIND, "[a-z ü]{0,9}", proptest::collection::vec(any::<u8>(), 0..40)), 0..5)) {
             let inputs: Vec<LinkInput<'_>> = inputs.iter().map(|(kind, name, data)| LinkInput { kind: *kind, name, data }).collect();
             let image = Bundle { inputs: inputs.clone() }.write();
             prop_assert!(Bundle::is_bundle(&image));
@@ -104,6 +108,12 @@ mod tests {
             for end in 0..image.len() {
                 prop_assert!(Bundle::read(&image[..end]).is_err());
             }
+        }
+
+        #[test]
+        fn kinds_that_no_linker_takes_are_refused(kind in LAST_KIND + 1..) {
+            let image = Bundle { inputs: vec![LinkInput { kind, name: "a", data: b"b" }] }.write();
+            prop_assert!(Bundle::read(&image).is_err());
         }
 
         #[test]

@@ -300,3 +300,38 @@ pub unsafe fn cuLinkDestroy(state: CUlinkState) -> Try {
     process::find_connection()?;
     LINKS.remove(state.addr() as u64).map(drop).ok_or(error::INVALID_HANDLE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLS: &[u8] = b".version 8.0\n.target sm_75\n.address_size 64\n.extern .func helper();\n.visible .entry k()\n{\ncall.uni helper, ();\nret;\n}\n";
+    const MACHINE: &[u8] = include_bytes!("../../fatbin/tests/data/calls.sm_90.cubin");
+
+    fn state(inputs: &[(CUjitInputType, &str, &[u8])]) -> State {
+        let mut state = State::default();
+        for (kind, name, bytes) in inputs {
+            state.pieces.extend(pieces(name, bytes, 90).expect("read"));
+            let is_text = *kind == CUjitInputType::CU_JIT_INPUT_PTX;
+            state.inputs.push(Given { kind: *kind, name: (*name).to_owned(), bytes: bytes.to_vec(), is_text });
+        }
+        state
+    }
+
+    fn link(takes_machine_code: bool) -> Link {
+        Link { capability: 90, takes_machine_code, state: Mutex::default(), log: Log { error: None }, most_registers: None }
+    }
+
+    /// A driver links what we cannot; without one, and where text alone lacks something, it is said
+    /// what stands in the way.
+    #[test]
+    fn what_only_a_driver_links_is_a_bundle() {
+        let (text, machine) = ((CUjitInputType::CU_JIT_INPUT_PTX, "a", CALLS), (CUjitInputType::CU_JIT_INPUT_CUBIN, "b", MACHINE));
+        let image = complete(&link(true), &state(&[text, machine])).expect("a bundle");
+        let kinds: Vec<u32> = Bundle::read(&image).expect("read").inputs.iter().map(|input| input.kind).collect();
+        assert_eq!(kinds, [CUjitInputType::CU_JIT_INPUT_PTX.0, CUjitInputType::CU_JIT_INPUT_CUBIN.0]);
+        assert!(complete(&link(false), &state(&[text, machine])).is_err(), "nobody links it");
+        assert!(complete(&link(true), &state(&[text, text])).is_err(), "the helper is missing, and k is there twice");
+        assert_eq!(complete(&link(true), &state(&[machine])).as_deref(), Ok(MACHINE), "it is linked already");
+    }
+}

@@ -341,16 +341,13 @@ impl LoadedModule {
     /// The driver's error, as a sentence.
     pub(super) fn fill_constants(&self, extents: &Extents, variables: &Variables, place: &mut dyn GlobalsAllocator) -> Result<(), DeviceError> {
         let Variables::Placed(Placement { constants: Some(placed), .. }) = variables else { return Ok(()) };
-        let copy_all = |from: fn(&ConstantCopy) -> (CardAddress, CardAddress)| {
-            self.constants.iter().try_for_each(|constant| {
-                let (target, source) = from(constant);
-                extents.copy(target, source, constant.bytes)
+        let mut copy_all = || {
+            self.constants.iter().try_for_each(|ConstantCopy { copy, bank, bytes }| {
+                let (target, source) = if placed.restored { (bank, copy) } else { (copy, bank) };
+                extents.copy(*target, *source, *bytes)
             })
         };
-        match placed.restored {
-            true => copy_all(|constant| (constant.bank, constant.copy)),
-            false => place.fill(&mut || copy_all(|constant| (constant.copy, constant.bank))),
-        }
+        if placed.restored { copy_all() } else { place.fill(&mut copy_all) }
     }
 
     /// Counts one more client as a user.

@@ -85,6 +85,7 @@ pub fn variables_are_filled_when_their_client_agrees(open: Opener) {
         };
         assert!(matches!(loaded, Err(DeviceError::LetGo(_))), "{loaded:?}");
         assert!(seen.iter().all(|(address, before)| client.read(*address, 1) == *before), "written after the client has left");
+        assert!(refusals > 0 || seen.iter().all(|(_, before)| *before == [0]), "written before the client was asked");
         refusals += 1;
     }
     // A device may keep variables itself.
