@@ -37,6 +37,7 @@ pub mod border;
 mod callback;
 mod capture;
 mod changes;
+mod compiled;
 mod connection;
 mod context;
 mod copy;

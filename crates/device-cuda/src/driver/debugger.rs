@@ -12,6 +12,13 @@ pub(super) const READ_MEMORY: u32 = 0x83de_0315;
 pub(super) const WRITE_MEMORY: u32 = 0x83de_0316;
 pub(super) const SUSPEND_CONTEXT: u32 = 0x83de_0317;
 pub(super) const RESUME_CONTEXT: u32 = 0x83de_0318;
+pub(super) const READ_ERRORS: u32 = 0x83de_030c;
+const CLEAR_ERRORS: u32 = 0x83de_0310;
+
+/// Bytes of `NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS`.
+pub(super) const READ_ERRORS_BYTES: u32 = 4824;
+/// Where the number of multiprocessors is in it, and the first one's number, in words.
+pub(super) const READ_ERRORS_WORDS: [usize; 2] = [1, 1205];
 
 /// `NVOS54_PARAMETERS`.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +100,22 @@ impl Debugger {
     /// Writes into a memory from `offset` on. False if that cannot be written.
     pub(super) fn write(self, memory: u32, offset: u64, bytes: &mut [u8]) -> bool {
         self.transfer(WRITE_MEMORY, memory, offset, bytes.as_mut_ptr(), bytes.len())
+    }
+
+    /// Stops the context's warps. False if that cannot be done.
+    pub(super) fn suspend(self) -> bool {
+        // `NV83DE_CTRL_DEBUG_SUSPEND_CONTEXT_PARAMS`: two words of what it found.
+        let mut found = [0_u32; 2];
+        self.control(SUSPEND_CONTEXT, (&raw mut found).cast(), size_of_val(&found))
+    }
+
+    /// Forgets what these multiprocessors, all of the card, have reported. False if that cannot be
+    /// done.
+    pub(super) fn clear_errors(self, multiprocessors: u32) -> bool {
+        // `NV83DE_CTRL_DEBUG_CLEAR_ALL_SM_ERROR_STATES_PARAMS`: a channel, of which the driver
+        // names none either, and how many.
+        let mut what = [0, multiprocessors];
+        self.control(CLEAR_ERRORS, (&raw mut what).cast(), size_of_val(&what))
     }
 
     /// Lets the card continue. False if it does not.

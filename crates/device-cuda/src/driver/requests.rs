@@ -6,7 +6,10 @@
 //! `ctrl83de.h` and `ctrl906f.h` of NVIDIA's open kernel modules. Another driver that has others
 //! finds its requests passed on, and nothing more.
 
-use super::debugger::{CONTROL, Control, Debugger, Piece, READ_MEMORY, RESUME_CONTEXT, SUSPEND_CONTEXT, TYPE, Transfer, WRITE_MEMORY, pass_on};
+use super::debugger::{
+    CONTROL, Control, Debugger, Piece, READ_ERRORS, READ_ERRORS_BYTES, READ_ERRORS_WORDS, READ_MEMORY, RESUME_CONTEXT, SUSPEND_CONTEXT, TYPE, Transfer,
+    WRITE_MEMORY, pass_on,
+};
 use super::handling;
 use core::ffi::{c_int, c_ulong, c_void};
 
@@ -85,6 +88,13 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             let result = pass_on();
             handling::after_stop_or_go(control.command == SUSPEND_CONTEXT);
             result
+        }
+        READ_ERRORS if control.bytes == READ_ERRORS_BYTES && !control.parameters.is_null() => {
+            // SAFETY: the size is that of the command's parameters.
+            let word = |at: usize| unsafe { control.parameters.cast::<u32>().add(at).read_unaligned() };
+            let [number, first] = READ_ERRORS_WORDS.map(word);
+            handling::note_multiprocessors(first.saturating_add(number));
+            pass_on()
         }
         RESET_CHANNEL => {
             handling::hold_reset();

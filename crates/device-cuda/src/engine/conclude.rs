@@ -73,7 +73,8 @@ impl Engine {
             tracing::warn!("{} clients had kernels under way, and nothing tells whose it was", verdict.suspects.len());
         }
         let until = inquiry.begun + self.shared.fault_wait * SPARED_WAITS;
-        Some(Finish { parting: Parting::UnderWay, staying: BTreeSet::new(), until, asked: Instant::now(), error, what })
+        let now = Instant::now();
+        Some(Finish { parting: Parting::UnderWay, staying: BTreeSet::new(), until, asked: now, moved: now, error, what })
     }
 
     /// Declares the context broken. What has no mark by now never gets one: the clients whose

@@ -4,6 +4,7 @@
 
 use super::message::{FIRST_ENGINE, Message};
 use super::state::{ContextState, Engine, Parting};
+use crate::driver::faults_again;
 use crate::fault::{Dump, Verdict};
 use crate::track::{Flight, Reporting};
 use cumux_device::{ClientId, Outcome, Report};
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 const ASK_EVERY: Duration = Duration::from_millis(200);
 /// How long the engine may take to let go of those that leave: it has nothing of theirs in flight.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+/// How long nothing of those that stay may end while the culprit's warps fault again and again.
+const STUCK_AT_MOST: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// True if all other clients can leave these: the process has one card, and there is another
@@ -81,10 +84,15 @@ impl Engine {
             finish.asked = Instant::now();
         }
         let ContextState::Finishing(finish) = &mut self.context else { return progress };
+        if progress {
+            finish.moved = Instant::now();
+        }
+        // No other process gets the card as long as warps fault again and again.
+        let is_stuck = finish.moved.elapsed() >= STUCK_AT_MOST && faults_again() == Some(true);
         if finish.parting == Parting::UnderWay {
             return progress;
         }
-        if runs && !is_over && Instant::now() < finish.until {
+        if runs && !is_over && !is_stuck && Instant::now() < finish.until {
             // What those want next whose kernels have ended does not begin here: they follow.
             if running.len() == finish.staying.len() {
                 return progress;

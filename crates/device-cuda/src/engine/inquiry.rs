@@ -20,7 +20,7 @@ use super::conclude::SPARED_WAITS;
 use super::handover::Evacuation;
 use super::message::FIRST_ENGINE;
 use super::state::{ContextState, Engine, Inquiry};
-use crate::driver::{is_fault_announced, note_exceptions};
+use crate::driver::{faults_again, is_fault_announced, note_fault_places};
 use crate::fault::{Dump, DumpState, FlyingKernel, STILL_MS, Verdict, Whose, decide, whose};
 use crate::track::{Flight, Reporting};
 use cumux_device::ClientId;
@@ -31,6 +31,10 @@ use std::time::{Duration, Instant};
 const QUIET_BEFORE_ASKING: Duration = Duration::from_millis(200);
 /// How long nothing has been completed after the dump before others leave those whose kernels run.
 const PART_AFTER: Duration = Duration::from_millis(30);
+/// How long all wait for kernels of innocents together, if warps fault again and again: no other
+/// process would get the card. And how long until that is known.
+const TOGETHER_AT_MOST: Duration = Duration::from_millis(450);
+const LOOKING_AT_MOST: Duration = Duration::from_millis(1500);
 /// How long the core dump is waited for where the streams tell who the culprit is.
 const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
 
@@ -73,7 +77,7 @@ impl Engine {
             flying.extend(self.describe_flying(flight, STILL_MS, true).map(|kernel| FlyingKernel { unfinished: false, ..kernel }));
         }
         tracing::info!(engine = self.number, kernels = flying.len(), completed = completed.len(), "nothing more is given to the card");
-        let inquiry = Box::new(Inquiry { begun, moved: None, flying, known: None, completed, waits_since: None });
+        let inquiry = Box::new(Inquiry { begun, moved: None, flying, known: None, completed, waits_since: None, first_waits: None });
         self.context = if self.number == FIRST_ENGINE { ContextState::Faulted(inquiry) } else { ContextState::HandingOver(inquiry) };
         self.finish_closing();
     }
@@ -122,7 +126,7 @@ impl Engine {
         }
         let dump = match self.shared.watch.dump() {
             DumpState::Read(dump) => {
-                note_exceptions(&dump.exceptions);
+                note_fault_places(|| dump.fault_places());
                 Some(dump)
             }
             DumpState::Unreadable => None,
@@ -174,7 +178,14 @@ impl Engine {
         if !is_over && !is_late {
             let running: BTreeSet<ClientId> = self.streams.tracker.flights().filter(|(_, flight)| waits_for(flight)).map(|(_, flight)| flight.client).collect();
             if !running.is_empty() {
-                let waited_enough = !is_dump_pending && inquiry.waits_since.get_or_insert_with(Instant::now).elapsed() >= PART_AFTER;
+                let stands = inquiry.waits_since.get_or_insert_with(Instant::now).elapsed();
+                let waits = inquiry.first_waits.get_or_insert_with(Instant::now).elapsed();
+                let at_least = match faults_again() {
+                    Some(true) => TOGETHER_AT_MOST,
+                    Some(false) => Duration::ZERO,
+                    None => LOOKING_AT_MOST,
+                };
+                let waited_enough = !is_dump_pending && stands >= PART_AFTER && waits >= at_least;
                 let parts = waited_enough && verdict.is_certain() && self.can_part_from(&running);
                 if parts {
                     self.part_from(running, &verdict, dump.as_deref());

@@ -31,6 +31,8 @@ pub(super) struct Inquiry {
     pub(super) completed: Vec<(Flight, u64)>,
     /// Since when the dump is written and nothing was completed.
     pub(super) waits_since: Option<Instant>,
+    /// When kernels of innocents were waited for first.
+    pub(super) first_waits: Option<Instant>,
 }
 
 /// Whether those have left who do not wait for others' kernels.
@@ -52,6 +54,8 @@ pub(super) struct Finish {
     pub(super) until: Instant,
     /// When the driver was asked last whether it has ended what runs.
     pub(super) asked: Instant,
+    /// When something of theirs has ended last.
+    pub(super) moved: Instant,
     /// What has broken the context.
     pub(super) error: CudaError,
     /// The same in words.

@@ -6,6 +6,7 @@
 //! dump is evidence, and missing evidence accuses nobody.
 
 use super::CudaError;
+use super::warps::FaultPlace;
 use cumux_fatbin::lines::{self, Source};
 use object::LittleEndian;
 use object::elf::FileHeader64;
@@ -178,6 +179,12 @@ impl Dump {
     pub(crate) fn place_of(&self, pc: u64) -> Option<CodePlace> {
         let Code { addresses, module, function, is_kernel } = self.code.iter().find(|code| code.addresses.contains(&pc))?;
         Some(CodePlace { module: *module, function: function.clone(), is_kernel: *is_kernel, offset: pc - addresses.start })
+    }
+
+    /// Where the exceptions were found, for whoever looks for the warps that fault again.
+    pub(crate) fn fault_places(&self) -> Vec<FaultPlace> {
+        let code = |pc: u64| self.code.iter().find(|code| code.addresses.contains(&pc)).map(|code| code.addresses.clone());
+        self.exceptions.iter().map(|exception| FaultPlace { sm: exception.sm, code: exception.pc.and_then(code) }).collect()
     }
 
     /// Where the first exception occurred, if the multiprocessor knows it.

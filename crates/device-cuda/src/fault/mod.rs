@@ -22,10 +22,10 @@ mod whose;
 
 pub(crate) use blame::{Blame, Suspects, accusation};
 pub(crate) use code::{Call, CudaError};
-pub(crate) use dump::{Dump, DumpError, Exception};
+pub(crate) use dump::{Dump, DumpError};
 pub(crate) use loss::Loss;
 pub(crate) use message::{FAULT_NOTICED, announces_fault, read_line};
 pub(crate) use verdict::{FlyingKernel, KnownKernel, Launchers, Rule, STILL_MS, Verdict, decide};
-pub(crate) use warps::{StillWarps, WarpRecords};
+pub(crate) use warps::{FaultPlace, StillWarps, WarpRecords};
 pub(crate) use watch::{DumpState, Notice, Watch};
 pub(crate) use whose::{Membership, Whose, whose};

@@ -11,6 +11,7 @@
 //! in front of our eyes, and what is done here is what the driver did then.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Bytes of a warp's record.
 const RECORD: usize = 0x2a0;
@@ -18,7 +19,8 @@ const RECORD: usize = 0x2a0;
 const FIRST_STATE: usize = 0x2ac;
 /// Where the state is in a record, if the area begins with as many bytes that belong to no warp.
 const STATE: usize = FIRST_STATE - RECORD;
-/// Where the lower half of the address of a warp's instruction is, after the state.
+/// Where the lower half of the address of a warp's instruction is, after the state. One warp of a
+/// multiprocessor records nothing, and has 0 there.
 const PC: usize = 0x28c;
 /// The records of a multiprocessor follow one another: as many as it has warps (compute
 /// capability 9.0).
@@ -28,6 +30,15 @@ const WAITS: u32 = 0x100;
 /// The bit of a state that lets the warp continue. It is set at the first stop, and the warp may
 /// have cleared it at later ones.
 const GOES: u32 = 1;
+
+/// Where the dump has seen an exception.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FaultPlace {
+    /// The multiprocessor.
+    pub sm: u64,
+    /// Where the function is whose instruction it was.
+    pub code: Option<Range<u64>>,
+}
 
 /// Whether the area of all records is laid out as this module knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,19 +82,35 @@ impl WarpRecords {
         StillWarps(states(now).filter(|at| is_unmoved(*at)).collect())
     }
 
-    /// Finds the warps that wait where the dump has seen exceptions: multiprocessors, and the
-    /// address of the instruction where that is known. Without one at that address, all that wait
-    /// on the multiprocessor.
-    pub(crate) fn find_faulting(self, area: &[u8], exceptions: &[(u64, Option<u64>)]) -> StillWarps {
-        let mut found = BTreeSet::new();
-        for (sm, pc) in exceptions {
-            let is_there = |at: &usize| ((at - FIRST_STATE) / RECORD / WARPS_OF_SM) as u64 == *sm && waits(area, *at);
-            let there: BTreeSet<usize> = states(area).filter(is_there).collect();
-            let is_at = |at: &usize| pc.is_some_and(|pc| word(area, at + PC) == Some(pc as u32));
-            let exact: BTreeSet<usize> = there.iter().copied().filter(is_at).collect();
-            found.extend(if exact.is_empty() { there } else { exact });
-        }
-        StillWarps(found)
+    /// Finds the warps that wait in functions in which the dump has seen exceptions, wherever they
+    /// are, and those that wait on the exceptions' multiprocessors and have recorded nothing.
+    pub(crate) fn find_faulting(self, area: &[u8], places: &[FaultPlace]) -> StillWarps {
+        let is_in = |code: &Range<u64>, pc: u32| u64::from(pc.wrapping_sub(code.start as u32)) < code.end - code.start;
+        let is_faulting = |at: &usize| {
+            let (sm, pc) = (multiprocessor(*at), word(area, at + PC));
+            let is_of = |place: &FaultPlace| match pc {
+                None => false,
+                Some(0) => place.sm == sm,
+                Some(pc) => place.code.as_ref().is_some_and(|code| is_in(code, pc)),
+            };
+            waits(area, *at) && places.iter().any(is_of)
+        };
+        StillWarps(states(area).filter(is_faulting).collect())
+    }
+
+    /// The multiprocessors on which warps wait.
+    pub(crate) fn multiprocessors(self, area: &[u8]) -> BTreeSet<u64> {
+        states(area).filter(|at| waits(area, *at)).map(multiprocessor).collect()
+    }
+
+    /// Finds the warps that wait on these multiprocessors.
+    pub(crate) fn find_on(self, area: &[u8], sms: &BTreeSet<u64>) -> StillWarps {
+        StillWarps(states(area).filter(|at| waits(area, *at) && sms.contains(&multiprocessor(*at))).collect())
+    }
+
+    /// How many warps wait that are not these.
+    pub(crate) fn count_others(self, area: &[u8], held: &StillWarps) -> usize {
+        states(area).filter(|at| waits(area, *at) && !held.0.contains(at)).count()
     }
 
     /// How many warps have which state, but for those that go on: for whoever has to find out why
@@ -128,9 +155,40 @@ fn states(area: &[u8]) -> impl Iterator<Item = usize> + use<> {
     (FIRST_STATE..area.len()).step_by(RECORD)
 }
 
+/// The multiprocessor of the warp with this state.
+fn multiprocessor(at: usize) -> u64 {
+    ((at - FIRST_STATE) / RECORD / WARPS_OF_SM) as u64
+}
+
 /// Whether the warp with this state waits to continue.
 fn waits(area: &[u8], at: usize) -> bool {
     word(area, at).is_some_and(|state| state & !GOES == WAITS)
+}
+
+#[cfg(test)]
+impl WarpRecords {
+    /// As if the layout had been learnt.
+    pub(crate) fn for_tests() -> Self {
+        Self(())
+    }
+
+    /// An area with warps that wait in these places, and the address of a record's instruction.
+    pub(crate) fn area_for_tests(waiting: &[usize]) -> (Vec<u8>, impl Fn(&[u8], usize) -> u64) {
+        let mut area = tests::area(waiting);
+        for record in waiting.iter().filter(|record| **record < 9) {
+            area[FIRST_STATE + record * RECORD + PC..][..4].copy_from_slice(&(*record as u32 * 16).to_le_bytes());
+        }
+        (area, |area: &[u8], record: usize| u64::from(word(area, FIRST_STATE + record * RECORD + PC).unwrap_or_default()))
+    }
+
+    /// An area in which a warp waits on each of these multiprocessors.
+    pub(crate) fn area_on_multiprocessors(sms: &[usize]) -> Vec<u8> {
+        let mut area = vec![0; FIRST_STATE + 10 * WARPS_OF_SM * RECORD];
+        for sm in sms {
+            area[FIRST_STATE + sm * WARPS_OF_SM * RECORD..][..4].copy_from_slice(&(WAITS | GOES).to_le_bytes());
+        }
+        area
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +196,7 @@ mod tests {
     use super::*;
 
     /// An area with warps that wait in these places.
-    fn area(waiting: &[usize]) -> Vec<u8> {
+    pub(super) fn area(waiting: &[usize]) -> Vec<u8> {
         let mut area = vec![0x5a; FIRST_STATE + 9 * RECORD + 8];
         for record in 0..10 {
             let state = if waiting.contains(&record) { WAITS | GOES } else { GOES };
@@ -202,12 +260,17 @@ mod tests {
     fn exceptions_say_who_faults() {
         let mut now = area(&[0, 3, 4]);
         let still = |places: &[usize]| StillWarps(places.iter().map(|record| FIRST_STATE + record * RECORD).collect());
-        let find = |area: &[u8], sm, pc| WarpRecords(()).find_faulting(area, &[(sm, pc)]);
-        assert_eq!(find(&now, 0, None), still(&[0, 3, 4]), "all of the multiprocessor");
+        let find = |area: &[u8], sm, code| WarpRecords(()).find_faulting(area, &[FaultPlace { sm, code }]);
+        for (record, pc) in [(0, 0), (3, 0xb560_7590), (4, 0xb560_7600_u32)] {
+            now[FIRST_STATE + record * RECORD + PC..][..4].copy_from_slice(&pc.to_le_bytes());
+        }
+        assert_eq!(find(&now, 0, None), still(&[0]), "one of the multiprocessor that has recorded nothing");
         assert_eq!(find(&now, 1, None), still(&[]));
-        now[FIRST_STATE + 3 * RECORD + PC..][..4].copy_from_slice(&0xb560_7590_u32.to_le_bytes());
-        assert_eq!(find(&now, 0, Some(0x7f33_b560_7590)), still(&[3]));
-        assert_eq!(find(&now, 0, Some(0x7f33_b560_7580)), still(&[0, 3, 4]), "no record has the address");
+        assert_eq!(find(&now, 1, Some(0x7f33_b560_7500..0x7f33_b560_7600)), still(&[3]), "wherever it is");
+        assert_eq!(find(&now, 0, Some(0x7f33_b560_7590..0x7f33_b560_7601)), still(&[0, 3, 4]));
+        assert_eq!(WarpRecords(()).multiprocessors(&now), [0].into());
+        assert_eq!((WarpRecords(()).find_on(&now, &[0].into()), WarpRecords(()).find_on(&now, &[1].into())), (still(&[0, 3, 4]), still(&[])));
+        assert_eq!((WarpRecords(()).count_others(&now, &still(&[3])), WarpRecords(()).count_others(&now, &still(&[0, 3, 4, 7]))), (2, 0));
     }
 
     #[test]
@@ -218,7 +281,7 @@ mod tests {
             WarpRecords(()).release(&mut cut, &StillWarps::default());
             let _ = WarpRecords(()).find_unmoved(&whole[..end], &cut);
             let _ = WarpRecords(()).find_unmoved(&cut, &whole);
-            let _ = WarpRecords(()).find_faulting(&whole[..end], &[(0, Some(7)), (u64::MAX, None)]);
+            let _ = WarpRecords(()).find_faulting(&whole[..end], &[FaultPlace { sm: 0, code: Some(7..9) }, FaultPlace { sm: u64::MAX, code: None }]);
             let _ = WarpRecords::learn(&whole[..end], &cut);
         }
     }

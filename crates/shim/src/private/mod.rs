@@ -8,6 +8,7 @@
 #![allow(non_snake_case)]
 
 mod cls;
+mod compilers;
 mod cudart;
 mod integrity;
 mod tools;
@@ -120,6 +121,7 @@ static TABLES: &[([u8; 16], &[TableWord])] = &[
     (uuid("1734dc26-800d-4745-8726-c0f1e7dd8bca"), &tools::MATRIX_QUERIES),
     (uuid("6e163fbe-b958-444d-835c-e182aff1991e"), &tools::MODULE),
     (uuid("7cb63f9b-9ca4-8e42-a484-beb66e6aed7f"), &tools::PROFILERS),
+    (uuid("da9151d3-3ae6-cc41-a5c0-4f26d533e328"), &compilers::CACHE),
 ];
 
 /// Tables the real driver has and we do not; their users ask, are told NOT_FOUND, and take their
@@ -176,7 +178,7 @@ mod tests {
     fn sizes_are_those_of_driver_580() {
         let bytes = |first: u8| TABLES.iter().find(|(id, _)| id[0] == first).map(|(_, slots)| size_of_val(*slots)).unwrap_or_default();
         assert_eq!([0x6b, 0x42, 0xa0, 0xd4, 0x26].map(bytes), [104, 24, 56, 24, 120]);
-        assert_eq!([0x21, 0x17, 0x6e].map(bytes), [0x2e8, 0x88, 0x318]);
+        assert_eq!([0x21, 0x17, 0x6e, 0xda].map(bytes), [0x2e8, 0x88, 0x318, 56]);
     }
 
     #[test]
