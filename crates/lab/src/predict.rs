@@ -113,7 +113,8 @@ fn share_beside(machine: &Machine, profile: &Profile, workload: &str, (mode, cli
     let busy = mode.crowding(on_host, trial.processors);
     // Programs are recorded alone, through cumux.
     let crowding = busy / Mode::Cumux.crowding(1, trial.processors);
-    let work = Work::on(profile, machine).ok()?.on_host(crowding);
+    let mut work = Work::on(profile, machine).ok()?.on_host(crowding);
+    work.unsteady = work.unsteady.max(mode.unsteadiness(on_host, trial.processors));
     // Many kernels of many programs cut each other into small groups, and each is an event.
     let launches = (work.steps.len() as u32).saturating_mul(clients).max(1);
     let trial = Trial { requests: trial.requests.min((MOST_LAUNCHES / launches).max(LEAST_REQUESTS)), ..trial };
@@ -249,7 +250,7 @@ mod tests {
         unsteady.host = Some(Host { launches: 160, launching_ns: 1, launch_gap, request, waits: 1, waiting_ns: 1, waits_after: vec![] });
         let machine = machine(&steady.card, 1024);
         let trial = Trial { requests: 100, host: 1.0, processors: 32 };
-        let [steady, unsteady] = [&steady, &unsteady].map(|profile| share(&machine, profile, "model", Mode::TimeSliced, 1, trial).expect("a row"));
+        let [steady, unsteady] = [&steady, &unsteady].map(|profile| share(&machine, profile, "model", Mode::Cumux, 1, trial).expect("a row"));
         assert!((unsteady.throughput / steady.throughput - 1.0).abs() < 0.01, "{} {}", unsteady.throughput, steady.throughput);
         let longer = unsteady.p99_us / steady.p99_us;
         assert!((1.5..2.2).contains(&longer) && unsteady.p50_us < 1.1 * steady.p50_us, "{longer}");

@@ -39,18 +39,28 @@ fn the_model_still_says_what_the_lab_has_measured() {
     }
 }
 
-/// ResNet-50: its kernels were recorded too long on both cards. With what the host had added taken
-/// off, the throughput of eight programs is within 25 % in place of 44 %.
+/// ResNet-50 as it was recorded on the H100, too long. With what the host had added taken off, the
+/// throughput of eight programs is within 25 % in place of 44 %.
 #[test]
 fn resnet_is_nearer_without_the_hosts_noise() {
-    for folder in ["lab", "lab-h100"] {
-        let [recorded, quieter] = [false, true].map(|is_quieter| {
-            let mut found = replay(folder, |workload, clients| workload == "yours" && clients == 8, is_quieter);
-            found.retain(|pair| pair.figure == "throughput");
-            assert_eq!(found.len(), 3, "{folder}");
-            found
-        });
-        let (before, after) = (median_and_worst(&recorded).expect("pairs"), median_and_worst(&quieter).expect("pairs"));
-        assert!(before.1 <= 44.0 && after.1 <= 25.0 && after.0 < before.0, "{folder}: {recorded:?} {quieter:?}");
+    let [recorded, quieter] = [false, true].map(|is_quieter| {
+        let mut found = replay("lab-h100", |workload, clients| workload == "yours" && clients == 8, is_quieter);
+        found.retain(|pair| pair.figure == "throughput");
+        assert_eq!(found.len(), 3);
+        found
+    });
+    let (before, after) = (median_and_worst(&recorded).expect("pairs"), median_and_worst(&quieter).expect("pairs"));
+    assert!(before.1 <= 44.0 && after.1 <= 25.0 && after.0 < before.0, "{recorded:?} {quieter:?}");
+}
+
+/// ResNet-50 as the recorder of today has recorded it on the H200: its throughput with one to four
+/// programs is within 21 %, p99 within 36 %.
+#[test]
+fn resnet_recorded_anew_is_predicted() {
+    let found = replay("lab", |workload, clients| workload == "yours" && clients <= 4, false);
+    assert_eq!(found.len(), 18);
+    for pair in &found {
+        let most = if pair.figure == "throughput" { 21.0 } else { 36.0 };
+        assert!(pair.error() <= most, "{pair:?}");
     }
 }

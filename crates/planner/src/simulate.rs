@@ -104,6 +104,9 @@ pub struct Common {
     pub engines: u32,
     /// The part of a chain's time in which its thread holds a lock that they share.
     pub locked: f64,
+    /// True if each stream keeps to one of the machine's queues: where there are more streams than
+    /// queues, one waits for whole kernels of another.
+    pub keeps_queues: bool,
 }
 
 impl Common {
@@ -294,7 +297,7 @@ fn run_steady(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submissi
         events: BinaryHeap::new(),
         clients: clients.collect(),
         submission,
-        device: Device::new(machine, loads, contexts, turns),
+        device: Device::new(machine, loads, contexts, turns, submission.common.is_some_and(|common| common.keeps_queues)),
         commons,
         engines,
         lock_free: vec![0.0; contexts],
