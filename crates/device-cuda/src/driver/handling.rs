@@ -21,7 +21,7 @@
 //!   ([`faults_again`]).
 //! - *`StoppedAgain`*: nothing would move any more, or the driver lets the card continue itself.
 //!   The warps are let go once more, as the driver did it before, but for those that fault again
-//!   and again ([`Choice`]): these are left waiting for a while, and then let go as well. The
+//!   and again ([`Rounds`]): these are left waiting for a while, and then let go as well. The
 //!   driver may also stop the context when there is no warp in it: then it is resumed, so that
 //!   kernels can begin.
 //!
@@ -35,10 +35,9 @@
 
 use super::debugger::{Debugger, Piece};
 use super::messages::{is_fault_announced, notify_noticed};
-use crate::fault::{FaultPlace, StillWarps, WarpRecords};
+use crate::fault::{FaultPlace, Rounds, StillWarps, WarpRecords};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -64,11 +63,9 @@ const MOST_WAITS: u32 = 10;
 /// After so many looks at which no warp waited, the card is let continue all the same.
 const LOOKS_IN_VAIN: u32 = 3;
 
-/// How long the warps that fault again and again are left waiting while all others go on: at first,
-/// while no other process wants the card, and later. As long as they wait, no other process seems
-/// to get it.
+/// How long the warps that fault again and again are left waiting at first, while no other process
+/// wants the card.
 const FIRST_HELD_FOR: Duration = Duration::from_millis(450);
-const HELD_FOR: Duration = Duration::from_millis(40);
 
 /// How far the driver has come with a fault.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,40 +100,6 @@ struct Means {
     area: Piece,
     /// The area when the card was stopped first.
     first: Arc<[u8]>,
-}
-
-/// By what the warps are found that fault again and again. If another one faults while these are
-/// held, the next choice is taken.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Choice {
-    /// They wait in a function in which the dump has seen an exception.
-    #[default]
-    Place,
-    /// They have not moved since the first stop. Nor may others have that had no turn, and one warp
-    /// of each multiprocessor records nothing.
-    Unmoved,
-    /// They are on one of the multiprocessors that are still suspected: half of these are held at a
-    /// time, until one is left.
-    Multiprocessor,
-}
-
-/// Whether all warps are let go, or all but those that fault again and again.
-#[derive(Debug)]
-enum Round {
-    All,
-    AllBut { held: StillWarps, until: Instant },
-}
-
-/// What is known of the warps that fault again and again.
-#[derive(Debug)]
-struct Rounds {
-    round: Round,
-    choice: Choice,
-    /// The multiprocessors that are suspected, and those of them that are held.
-    suspected: BTreeSet<u64>,
-    halved: BTreeSet<u64>,
-    /// How long they are held next.
-    held_for: Duration,
 }
 
 /// What came of letting the card continue.
@@ -318,7 +281,7 @@ fn hold_until_nothing_helps() {
                 in_vain += 1;
                 // While some are held, once for each time that the driver has stopped the context:
                 // kernels that have no warp on it could not begin.
-                let is_due = matches!(rounds.round, Round::All) || resumed_after != changes;
+                let is_due = rounds.held().count() == 0 || resumed_after != changes;
                 if in_vain % LOOKS_IN_VAIN == 0 && is_due {
                     let done = means.debugger.resume();
                     tracing::debug!(in_vain, done, "no warp waits: the context is resumed, if it is stopped");
@@ -326,8 +289,8 @@ fn hold_until_nothing_helps() {
                 }
             }
             LetGo::Warps(warps) => {
-                let held = if let Round::AllBut { held, .. } = &rounds.round { held.count() } else { 0 };
-                tracing::debug!(number, warps, held, choice = ?rounds.choice, "a warp has faulted again: warps are let go");
+                let held = rounds.held().count();
+                tracing::debug!(number, warps, held, ?rounds, "a warp has faulted again: warps are let go");
                 (number, in_vain, resumed_after) = (number + 1, 0, changes);
             }
         }
@@ -341,7 +304,7 @@ fn look_for_faults() {
     let again = known.is_some_and(|(means, multiprocessors)| {
         for _ in 0..MOST_FORGETS {
             wait_until_unchanged();
-            if !means.faults_again() {
+            if is_closed() || !means.faults_again() {
                 return false;
             }
             if !means.forget_errors(multiprocessors) {
@@ -354,6 +317,10 @@ fn look_for_faults() {
     if let Some(handling) = HANDLING.lock().as_mut() {
         handling.again = Some(again);
     }
+}
+
+fn is_closed() -> bool {
+    HANDLING.lock().as_ref().is_none_or(|handling| handling.stage == Stage::Closed)
 }
 
 /// Waits until the driver has neither stopped the card nor let it go for a moment.
@@ -440,77 +407,22 @@ impl Means {
             return LetGo::Outdated;
         }
         rounds.go_on(self.records, &self.first, &area, &places);
-        let none = StillWarps::default();
-        let held = if let Round::AllBut { held, .. } = &rounds.round { held } else { &none };
-        if is_resumed && self.records.count_others(&area, held) > 0 {
+        let stops = is_resumed && self.records.count_others(&area, rounds.held()) > 0;
+        if stops {
             let done = self.debugger.suspend() && self.debugger.clear_errors(multiprocessors);
             std::thread::sleep(BEFORE_ROUND);
             if !done || !self.debugger.read(memory, offset, &mut area) {
                 tracing::debug!(done, "the context cannot be stopped once more");
             }
         }
-        let released = self.records.release(&mut area, held);
+        let released = self.records.release(&mut area, rounds.held());
         if released == 0 && tracing::enabled!(tracing::Level::DEBUG) {
             tracing::debug!(states = ?self.records.count_states(&area), "no warp was let go");
         }
-        let done = released == 0 || (self.debugger.write(memory, offset, &mut area) && self.debugger.resume());
-        if done { LetGo::Warps(released) } else { LetGo::Failed }
-    }
-}
-
-impl Rounds {
-    fn new(held_for: Duration) -> Self {
-        Self { round: Round::All, choice: Choice::default(), suspected: BTreeSet::new(), halved: BTreeSet::new(), held_for }
-    }
-
-    /// Decides who goes on now, by the area as it was at the first stop and as it is.
-    fn go_on(&mut self, records: WarpRecords, first: &[u8], area: &[u8], places: &[FaultPlace]) {
-        if let Round::AllBut { held, until } = &self.round {
-            let all_others_go_on = records.count_others(area, held) == 0;
-            match (self.choice, all_others_go_on) {
-                (Choice::Multiprocessor, _) => {
-                    let halved = std::mem::take(&mut self.halved);
-                    self.suspected = if all_others_go_on { halved } else { &self.suspected - &halved };
-                }
-                (_, true) => {}
-                // One of the others faults as well.
-                (Choice::Place, false) => self.choice = Choice::Unmoved,
-                (Choice::Unmoved, false) => self.choice = Choice::Multiprocessor,
-            }
-            let is_found = self.choice != Choice::Multiprocessor || self.suspected.len() == 1;
-            if all_others_go_on && is_found {
-                self.halved.clone_from(&self.suspected);
-                if Instant::now() >= *until {
-                    self.round = Round::All;
-                }
-                return;
-            }
-        }
-        let mut held = self.choose(records, first, area, places);
-        for next in [Choice::Unmoved, Choice::Multiprocessor] {
-            if held.count() == 0 {
-                self.choice = next;
-                held = self.choose(records, first, area, places);
-            }
-        }
-        self.round = if held.count() > 0 { Round::AllBut { held, until: Instant::now() + self.held_for } } else { Round::All };
-        self.held_for = HELD_FOR;
-    }
-
-    fn choose(&mut self, records: WarpRecords, first: &[u8], area: &[u8], places: &[FaultPlace]) -> StillWarps {
-        match self.choice {
-            Choice::Place => records.find_faulting(area, places),
-            Choice::Unmoved => records.find_unmoved(first, area),
-            Choice::Multiprocessor => {
-                let there = records.multiprocessors(area);
-                self.suspected = &self.suspected & &there;
-                if self.suspected.is_empty() {
-                    self.suspected = there;
-                }
-                self.halved = self.suspected.iter().copied().take(self.suspected.len().div_ceil(2)).collect();
-                records.find_on(area, &self.halved)
-            }
-        }
+        let written = released == 0 || self.debugger.write(memory, offset, &mut area);
+        // What was stopped here goes on in any case.
+        let resumed = (released == 0 && !stops) || self.debugger.resume();
+        if written && resumed { LetGo::Warps(released) } else { LetGo::Failed }
     }
 }
 
@@ -537,58 +449,5 @@ mod tests {
         watch_requests(Duration::ZERO);
         note_debugger();
         assert_eq!(HANDLING.lock().as_ref().map(|handling| handling.stage), Some(Stage::Noticed));
-    }
-
-    /// Where others stop although some are held, one of them faults, too: the next choice is taken.
-    #[test]
-    fn who_is_held_is_chosen_anew_if_others_stop() {
-        let records = WarpRecords::for_tests();
-        let (first, at) = WarpRecords::area_for_tests(&[0, 3, 4, 9]);
-        let mut rounds = Rounds::new(Duration::from_secs(3600));
-        let held = |rounds: &Rounds| if let Round::AllBut { held, .. } = &rounds.round { held.count() } else { 0 };
-        // The dump names the function where the third record's warp waits. Nobody has moved.
-        let places = [FaultPlace { sm: 7, code: Some(at(&first, 3)..at(&first, 3) + 1) }];
-        rounds.go_on(records, &first, &first, &places);
-        assert_eq!((rounds.choice, held(&rounds)), (Choice::Place, 1));
-        // It alone waits: it is held on, until its time is over.
-        let (alone, _) = WarpRecords::area_for_tests(&[3]);
-        rounds.go_on(records, &first, &alone, &places);
-        assert_eq!((rounds.choice, held(&rounds)), (Choice::Place, 1));
-        // Another one has stopped, too.
-        rounds.go_on(records, &first, &first, &places);
-        assert_eq!((rounds.choice, held(&rounds)), (Choice::Unmoved, 3), "the last record is cut");
-        rounds.round = Round::AllBut { held: StillWarps::default(), until: Instant::now() };
-        let (nobody, _) = WarpRecords::area_for_tests(&[]);
-        rounds.go_on(records, &first, &nobody, &places);
-        assert_eq!((rounds.choice, held(&rounds)), (Choice::Unmoved, 0), "all go, once");
-        let mut rounds = Rounds::new(Duration::ZERO);
-        rounds.go_on(records, &first, &alone, &[]);
-        assert_eq!((rounds.choice, held(&rounds), rounds.held_for), (Choice::Unmoved, 1, HELD_FOR));
-    }
-
-    /// Where nothing tells who faults, the multiprocessor is found by halves.
-    #[test]
-    fn the_multiprocessor_is_found_by_halves() {
-        let records = WarpRecords::for_tests();
-        let sms: Vec<usize> = (0..9).collect();
-        for culprit in 0..9 {
-            let stopped = WarpRecords::area_on_multiprocessors(&sms);
-            let mut rounds = Rounds::new(Duration::from_secs(3600));
-            let mut looks = 0;
-            rounds.go_on(records, &[], &stopped, &[]);
-            loop {
-                looks += 1;
-                assert_eq!(rounds.choice, Choice::Multiprocessor);
-                let Round::AllBut { held, .. } = &rounds.round else { panic!("the culprit was let go after {looks} looks") };
-                let is_held = *held == records.find_on(&stopped, &rounds.halved) && rounds.halved.contains(&(culprit as u64));
-                if is_held && rounds.suspected.len() == 1 {
-                    break;
-                }
-                // While it is held, nobody else stops.
-                let waiting: Vec<usize> = sms.iter().copied().filter(|sm| !is_held || rounds.halved.contains(&(*sm as u64))).collect();
-                rounds.go_on(records, &[], &WarpRecords::area_on_multiprocessors(&waiting), &[]);
-            }
-            assert!(looks <= 6, "{looks} looks for {culprit}");
-        }
     }
 }

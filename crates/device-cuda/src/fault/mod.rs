@@ -3,10 +3,10 @@
 //! clients get for it. Nothing here calls the driver.
 //!
 //! ```text
-//! verdict ─▶ dump ─▶ code
+//! verdict ─▶ dump ─▶ code, warps
 //!    └─────▶ blame ◀── loss
 //! watch ─▶ message, dump             remedy ─▶ code
-//! whose ─▶ verdict, dump           warps: alone
+//! whose ─▶ verdict, dump             rounds ─▶ warps
 //! ```
 
 mod blame;
@@ -15,6 +15,7 @@ pub(crate) mod dump;
 mod loss;
 mod message;
 pub(crate) mod remedy;
+mod rounds;
 mod verdict;
 mod warps;
 mod watch;
@@ -25,6 +26,7 @@ pub(crate) use code::{Call, CudaError};
 pub(crate) use dump::{Dump, DumpError};
 pub(crate) use loss::Loss;
 pub(crate) use message::{FAULT_NOTICED, announces_fault, read_line};
+pub(crate) use rounds::Rounds;
 pub(crate) use verdict::{FlyingKernel, KnownKernel, Launchers, Rule, STILL_MS, Verdict, decide};
 pub(crate) use warps::{FaultPlace, StillWarps, WarpRecords};
 pub(crate) use watch::{DumpState, Notice, Watch};
