@@ -5,6 +5,7 @@
 //! not among what a checkout installs.
 
 use cumux_testkit::{Node, cumux};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -104,4 +105,34 @@ fn other_programs_notice_nothing() {
     assert_eq!(shown(run(&["sh", "-c", "echo $CUPY_CACHE_DIR"]).env("CUPY_CACHE_DIR", "/mine")), "/mine");
     assert_eq!(shown(&mut run(&["sh", "-c", "echo ${CUPY_ACCELERATORS-unset}"])), "");
     assert_eq!(shown(run(&["sh", "-c", "echo $CUPY_ACCELERATORS"]).env("CUPY_ACCELERATORS", "cub")), "cub");
+}
+
+/// What one process has compiled the next one finds, as with NVIDIA's library and by its variables;
+/// what another user could have put there is not taken.
+#[test]
+fn what_was_compiled_is_found_by_the_next_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("compilers/kept.c");
+    assert!(Command::new("cc").args(["-O1", "-Wall", "-Werror", "-o"]).arg(&kept).arg(source).arg("-ldl").status().unwrap().success());
+    let cache = folder.path().join("cache");
+    let run = |source: &str, variables: &[(&str, &str)]| {
+        let mut command = run(&[kept.to_str().unwrap(), source]);
+        command.env("CUDA_CACHE_PATH", &cache).env_remove("CUDA_CACHE_DISABLE").env_remove("CUDA_CACHE_MAXSIZE").envs(variables.iter().copied());
+        out(&command.output().unwrap())
+    };
+    assert_eq!(run("one", &[]), "500, made the code of one, kept: 0\n");
+    assert_eq!(run("one", &[]), "found the code of one\n");
+    assert_eq!(run("another", &[]), "500, made the code of another, kept: 0\n");
+    // NOT_SUPPORTED: it is not wanted.
+    assert_eq!(run("one", &[("CUDA_CACHE_DISABLE", "1")]), "500, made the code of one, kept: 801\n");
+    let ours = cache.join("cumux");
+    std::fs::set_permissions(&ours, std::fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(run("one", &[]), "500, made the code of one, kept: 304\n");
+    std::fs::set_permissions(&ours, std::fs::Permissions::from_mode(0o700)).unwrap();
+    for file in std::fs::read_dir(&ours).unwrap() {
+        std::fs::write(file.unwrap().path(), "something else").unwrap();
+    }
+    assert_eq!(run("one", &[]), "500, made the code of one, kept: 0\n", "a damaged file is no result");
+    assert_eq!(run("one", &[]), "found the code of one\n");
 }
