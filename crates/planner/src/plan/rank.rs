@@ -42,20 +42,18 @@ fn trouble(answer: &Answer) -> (bool, bool) {
 }
 
 /// Puts the best first. Of answers that differ by less than what counts as equal, that is the one
-/// with the least trouble: a step of a scale may lie between them.
+/// with most isolation, then with the least trouble: a step of a scale may lie between them.
 pub(super) fn order(answers: &mut [Answer]) {
     answers.sort_by(compare);
     let Some(best) = answers.first().filter(|best| best.is_good()) else { return };
     let (cards, isolation, least_trouble) = (best.cards, best.isolation, trouble(best));
-    let rivals = || answers.iter().filter(|answer| answer.is_good() && answer.cards == cards && answer.isolation == isolation);
-    let throughput = rivals().map(|answer| answer.throughput).fold(0.0, f64::max);
-    let p99_ns = rivals().map(|answer| answer.p99_ns).fold(f64::INFINITY, f64::min);
-    let is_equal = |answer: &Answer| {
-        let is_rival = answer.is_good() && answer.cards == cards && answer.isolation == isolation;
-        is_rival && answer.throughput * SAME_THROUGHPUT >= throughput && answer.p99_ns <= p99_ns * SAME_P99
-    };
-    let simplest = answers.iter().enumerate().filter(|(_, answer)| is_equal(answer)).min_by_key(|(at, answer)| (trouble(answer), *at));
-    if let Some((at, _)) = simplest.filter(|(_, answer)| trouble(answer) < least_trouble) {
+    let is_rival = |answer: &&Answer| answer.is_good() && answer.cards == cards && answer.isolation >= isolation;
+    let throughput = answers.iter().filter(is_rival).map(|answer| answer.throughput).fold(0.0, f64::max);
+    let p99_ns = answers.iter().filter(is_rival).map(|answer| answer.p99_ns).fold(f64::INFINITY, f64::min);
+    let is_equal = |answer: &Answer| is_rival(&answer) && answer.throughput * SAME_THROUGHPUT >= throughput && answer.p99_ns <= p99_ns * SAME_P99;
+    let equals = answers.iter().enumerate().filter(|(_, answer)| is_equal(answer));
+    let simplest = equals.min_by_key(|(at, answer)| (Reverse(answer.isolation), trouble(answer), *at));
+    if let Some((at, _)) = simplest.filter(|(_, answer)| answer.isolation > isolation || trouble(answer) < least_trouble) {
         answers[..=at].rotate_right(1);
     }
 }
