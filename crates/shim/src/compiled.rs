@@ -174,6 +174,15 @@ mod tests {
         (room, compiled)
     }
 
+    /// A place with one result, and the file of that.
+    fn kept() -> (tempfile::TempDir, Compiled, Key, PathBuf) {
+        let (room, compiled) = place(1 << 20);
+        let key = Key::of(&[b"source"]);
+        compiled.keep(key, b"machine code").unwrap();
+        let file = compiled.path.join(key.file());
+        (room, compiled, key, file)
+    }
+
     #[test]
     fn what_is_kept_is_found_under_its_key_alone() {
         let (_room, compiled) = place(1 << 20);
@@ -191,10 +200,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_removed_and_not_believed() {
-        let (_room, compiled) = place(1 << 20);
-        let key = Key::of(&[b"source"]);
-        compiled.keep(key, b"machine code").unwrap();
-        let file = compiled.path.join(key.file());
+        let (_room, compiled, key, file) = kept();
         let whole = std::fs::read(&file).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
@@ -212,19 +218,16 @@ mod tests {
 
     #[test]
     fn what_others_can_write_is_not_believed() {
-        let (room, compiled) = place(1 << 20);
-        let key = Key::of(&[b"source"]);
-        compiled.keep(key, b"machine code").unwrap();
+        let (room, compiled, key, file) = kept();
         let set_mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&compiled.path), mode(&compiled.path.join(key.file()))), (0o700, 0o600));
+        assert_eq!((mode(&compiled.path), mode(&file)), (0o700, 0o600));
         set_mode(&compiled.path, 0o777);
         assert_eq!(compiled.find(key), None);
         assert!(compiled.keep(key, b"machine code").is_err_and(|error| error.is_danger()));
         set_mode(&compiled.path, 0o700);
         assert!(compiled.find(key).is_some());
         // A link in its place, to something that would fit.
-        let file = compiled.path.join(key.file());
         std::fs::rename(&file, room.path().join("elsewhere")).unwrap();
         std::os::unix::fs::symlink(room.path().join("elsewhere"), &file).unwrap();
         assert_eq!(compiled.find(key), None);

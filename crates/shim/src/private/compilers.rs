@@ -28,7 +28,7 @@ static KEYS: Mutex<BTreeMap<usize, Key>> = Mutex::new(BTreeMap::new());
 /// The results that NVRTC has, by address.
 static RESULTS: Mutex<BTreeMap<usize, Box<[u8]>>> = Mutex::new(BTreeMap::new());
 
-/// What is no longer than this is no options and no version. Both are one line.
+/// Bytes of a text at most: options and versions are one line each.
 const MOST_TEXT: usize = 1 << 20;
 
 fn find_key(key: *const c_void) -> Try<Key> {
