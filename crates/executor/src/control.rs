@@ -237,8 +237,11 @@ impl Session {
                 }
             }
             Op::EventCell { address, action } => {
-                let reply = self.event_cell(inner, address, action);
-                self.answer(&header, &reply);
+                // What a predecessor has answered was counted: only its note of that is missing.
+                if !self.is_answered(&header) {
+                    let reply = self.event_cell(inner, address, action);
+                    self.answer(&header, &reply);
+                }
                 self.taken(inner, end);
             }
             ref other => self.refuse_record(inner, other),

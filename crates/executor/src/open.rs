@@ -183,9 +183,9 @@ impl Session {
         steps::pass(Step::ModulesRestored);
         self.restore_work(inner, &left.work)?;
         steps::pass(Step::WorkRestored);
-        // Answering twice is harmless, requests have numbers.
+        // Only answers to what changes something are noted. Others may have been given since then.
         if let Some((slot, request, answer)) = left.last_answer {
-            self.service.answer(slot, request, &answer);
+            self.service.answer_again(slot, request, &answer);
         }
         let mut oldest = self.oldest_under_way(inner);
         if let Some((code, text)) = inner.objects.fault.clone() {

@@ -36,7 +36,7 @@ use cumux_ring::queue::Producer;
 use cumux_ring::service::Service;
 use cumux_wire::layout::{MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
 use cumux_wire::message::{ClientStatus, DeviceGrant, FromExecutor, Hello, Home, SessionConfig};
-use cumux_wire::record::{self, Header, Launch, NO_ANSWER, NO_STREAM, Op};
+use cumux_wire::record::{self, Header, Launch, NO_ANSWER, NO_STREAM, Op, event_cell};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -261,6 +261,29 @@ fn what_was_released_while_it_was_mapped_goes_with_its_mapping_also_under_a_succ
     assert_eq!(guest.ask(&Op::VmmMap { address, bytes: GRANULE, handle: 7, offset: 0 }).result, result::INVALID_VALUE, "the client has let go of it");
     guest.ask_ok(&Op::VmmUnmap { address, bytes: GRANULE });
     assert_eq!(guest.charged(), 0);
+    guest.close();
+}
+
+/// An executor ends between two requests of a client, once before it has noted that it took the
+/// second one.
+#[test]
+fn an_answer_outlives_its_executor_and_is_given_once() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 1);
+    let address = guest.ask_ok(&allocate(event_cell::BYTES, 256));
+    let allocated = guest.requests;
+    guest.ask_ok(&Op::EventCell { address, action: event_cell::CLEAR });
+    let taken = Journal::map(&guest.files[3]).unwrap().taken();
+    assert_eq!(guest.ask_ok(&Op::EventCell { address, action: event_cell::RECORD }), 1);
+    guest.close();
+    guest.open(2).unwrap();
+    assert_eq!(guest.client.answer(0, guest.requests).map(|answer| answer.words[0]), Some(1), "the one to request {allocated} was noted, and is older");
+    guest.close();
+    Journal::map(&guest.files[3]).unwrap().set_taken(taken);
+    guest.open(3).unwrap();
+    world.session(1).intake();
+    assert_eq!(guest.client.answer(0, guest.requests).map(|answer| answer.words[0]), Some(1));
+    assert_eq!(guest.ask_ok(&Op::EventCell { address, action: event_cell::RECORD }), 2, "the record before was counted once");
     guest.close();
 }
 

@@ -137,6 +137,11 @@ pub fn answer(page: &impl Memory, slot: u32, request: u64) -> Option<Answer> {
     Some(Answer { result: page.load32(cell + 8, Ordering::Relaxed), words })
 }
 
+/// Number of the request whose answer the slot holds; 0 before the first one. Numbers only grow.
+pub fn answered(page: &impl Memory, slot: u32) -> u64 {
+    page.load64(answer_cell(slot), Ordering::Acquire)
+}
+
 /// Publishes an answer: the answer first, its request number last.
 pub fn set_answer(page: &impl Memory, slot: u32, request: u64, answer: &Answer) {
     let cell = answer_cell(slot);

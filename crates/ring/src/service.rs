@@ -74,6 +74,20 @@ impl Service {
         page::set_answer(&self.page, slot, request, answer);
     }
 
+    /// Publishes an answer that a predecessor has noted, and may have published. A later request's
+    /// answer stays: the client may not have read it yet.
+    pub fn answer_again(&self, slot: u32, request: u64, answer: &Answer) {
+        if page::answered(&self.page, slot) < request {
+            self.answer(slot, request, answer);
+        }
+    }
+
+    /// Whether the slot holds the answer to this request.
+    #[must_use]
+    pub fn has_answered(&self, slot: u32, request: u64) -> bool {
+        page::answered(&self.page, slot) == request
+    }
+
     /// The client's sticky error, a `CUresult`; 0 while it is healthy.
     #[must_use]
     pub fn sticky(&self) -> u32 {

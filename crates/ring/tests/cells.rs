@@ -65,6 +65,18 @@ fn a_client_reads_what_the_executor_has_published() {
 }
 
 #[test]
+fn what_a_successor_repeats_takes_no_later_answer_away() {
+    let (client, service) = both_ends();
+    service.answer(3, 65, &answer(1));
+    service.answer(3, 97, &answer(2));
+    assert!(service.has_answered(3, 97) && !service.has_answered(3, 65) && !service.has_answered(4, 97));
+    service.answer_again(3, 65, &answer(1));
+    assert_eq!((client.answer(3, 97), client.answer(3, 65)), (Some(answer(2)), None));
+    service.answer_again(3, 98, &answer(3));
+    assert_eq!(client.answer(3, 98), Some(answer(3)), "one that was noted and never published");
+}
+
+#[test]
 fn an_executor_reads_what_the_client_has_published() {
     let (client, service) = both_ends();
     for stream in 0..STREAMS as u32 {

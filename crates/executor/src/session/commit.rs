@@ -32,6 +32,12 @@ impl Session {
         }
     }
 
+    /// Whether the client has its answer to this record, by an executor that ended before it took
+    /// the record.
+    pub fn is_answered(&self, header: &Header) -> bool {
+        header.answer != NO_ANSWER && self.service.has_answered(header.answer, header.request_number())
+    }
+
     /// Commits a change: journal, `taken` (if a record at `end` caused it), answer.
     pub fn commit(&self, inner: &mut Inner, change: Change, end: u64, reply: Option<(&Header, Answer)>) {
         if reply.as_ref().is_some_and(|(_, answer)| answer.result == result::LOST) {
