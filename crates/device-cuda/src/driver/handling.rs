@@ -2,33 +2,30 @@
 //! ([`super::requests`]; measured: `docs/decisions/0120`).
 //!
 //! ```text
-//!        debugger made      suspended        resumed        suspended: a warp has faulted again
-//! Calm ───────────────▶ Noticed ──▶ Stopped ──▶ Resumed ──────────────────▶ StoppedAgain
-//!                                                  ▲  reset: held                 │
-//!                                                  └──────────────────────────────┘ resumed by us
-//! each ── a card is closed ──▶ Closed
+//!        debugger made      suspended        resumed
+//! Calm ───────────────▶ Noticed ──▶ Stopped ──▶ Resumed      each ── a card is closed ──▶ Closed
 //! ```
 //!
 //! - *Noticed* comes 15 ms after the fault, long before the announcement.
 //! - *Stopped*: the driver reads each register of each warp by itself, at 25 µs. The card stands
-//!   still meanwhile, so this module reads ahead: 64 KiB at once, at the price of one.
+//!   still meanwhile, so this module reads ahead: 64 KiB at once, at the price of one. Before it
+//!   lets warps go, what multiprocessors have reported is forgotten, as a debugger does it: whoever
+//!   goes on stops at once on a multiprocessor with an error, and an illegal instruction is passed
+//!   over.
 //! - *Resumed*: the card goes on, and a millisecond later the driver resets the context's channels,
 //!   which cuts every kernel that still runs. That request is held until this process ends or
-//!   closes a card.
-//! - If warps have faulted again right after that, what all multiprocessors have reported is
-//!   forgotten, as a debugger does it before it continues: an illegal instruction is passed over
-//!   then, and its warp ends with its kernel. Until that is known, all others wait, too
-//!   ([`faults_again`]).
-//! - *`StoppedAgain`*: nothing would move any more, or the driver lets the card continue itself.
-//!   The warps are let go once more, as the driver did it before, but for those that fault again
-//!   and again ([`Rounds`]): these are left waiting for a while, and then let go as well. The
-//!   driver may also stop the context when there is no warp in it: then it is resumed, so that
-//!   kernels can begin.
+//!   closes a card. From here on the card is this module's: if the driver wants to stop it or let
+//!   it go, it is told that this is done. It does so 10 to 150 ms after each further fault, and
+//!   where it finds an error it leaves the card stopped for everybody.
+//!
+//! Who has faulted again is found by what multiprocessors report. That is forgotten once more, and
+//! their warps are let go. Until it is known whether some fault again and again, all others wait,
+//! too ([`faults_again`]). Those that do are left waiting for a while ([`Rounds`]), and then let go
+//! as well.
 //!
 //! While warps wait, the card cannot be given to other processes: the kernel module waits for
 //! seconds then, and everybody else with it (seen). And when another process has had it, warps are
-//! in other places (seen: one in record 8000, and in 8008 afterwards). What was read while the
-//! driver stopped the card or let it go is not used.
+//! in other places (seen: one in record 8000, and in 8008 afterwards).
 //!
 //! Everything here happens in the driver's own threads. The process ends after a fault.
 #![expect(clippy::disallowed_types, reason = "every request of the driver looks whether requests are watched, without a lock")]
@@ -36,6 +33,7 @@
 use super::debugger::{Debugger, Piece};
 use super::messages::{is_fault_announced, notify_noticed};
 use crate::fault::{FaultPlace, Rounds, StillWarps, WarpRecords};
+use core::ffi::c_int;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,20 +46,21 @@ const CHUNK: u64 = 64 << 10;
 const MOST_AHEAD: usize = 512 << 20;
 /// The area of all warps' records is larger than this. Other memories are read in small pieces.
 const LEAST_AREA: u32 = 1 << 20;
-/// How long a stop is left alone before the card is let go: its maker reads meanwhile.
-const BEFORE_ROUND: Duration = Duration::from_millis(4);
+/// How long warps have to stop after the card was told to: each multiprocessor reports it. So long
+/// nothing new is reported, and so many times of that at most.
+const UNTIL_STOPPED: Duration = Duration::from_millis(2);
+const MOST_WAITS: u32 = 5;
 /// Records that have not changed for so long belong to a card that has stopped.
 const BETWEEN_READS: Duration = Duration::from_millis(1);
-
-/// So often errors are forgotten, if warps fault again each time.
-const MOST_FORGETS: u32 = 6;
-/// The driver stops the card and lets it go within this time.
-const UNCHANGED_FOR: Duration = Duration::from_millis(12);
-/// Longer than this many times of that it is not waited for.
-const MOST_WAITS: u32 = 10;
-
-/// After so many looks at which no warp waited, the card is let continue all the same.
-const LOOKS_IN_VAIN: u32 = 3;
+/// How often it is looked whether warps have faulted again, at first and later. A look takes 0.5 ms
+/// of the driver's lock.
+const LOOK_EVERY: Duration = Duration::from_millis(4);
+const LOOK_LATER: Duration = Duration::from_millis(20);
+const LATER: Duration = Duration::from_secs(1);
+/// So often errors are forgotten at once, if warps fault again each time.
+const MOST_FORGETS: u32 = 10;
+/// After so many looks at which nothing was reported, warps do not fault again and again.
+const CLEAN_LOOKS: u32 = 3;
 
 /// How long the warps that fault again and again are left waiting at first, while no other process
 /// wants the card.
@@ -79,8 +78,6 @@ enum Stage {
     Stopped,
     /// It has let the card continue.
     Resumed,
-    /// A warp has faulted again.
-    StoppedAgain,
     /// The card is closed: nobody waits for its kernels any more.
     Closed,
 }
@@ -100,16 +97,8 @@ struct Means {
     area: Piece,
     /// The area when the card was stopped first.
     first: Arc<[u8]>,
-}
-
-/// What came of letting the card continue.
-enum LetGo {
-    /// So many warps waited and go on.
-    Warps(usize),
-    /// The card was stopped or let go meanwhile.
-    Outdated,
-    /// It cannot be done.
-    Failed,
+    /// How many multiprocessors the driver has asked for errors.
+    multiprocessors: u32,
 }
 
 #[derive(Debug, Default)]
@@ -123,10 +112,15 @@ struct Handling {
     places: Vec<FaultPlace>,
     /// How many multiprocessors the driver asks for errors.
     multiprocessors: u32,
-    /// How often the card was stopped or let go.
-    changes: u64,
     /// Whether warps fault again and again, once that is known.
     again: Option<bool>,
+}
+
+impl Handling {
+    /// Whether the card is this module's: the driver has let it continue, and no longer stops it.
+    fn is_ours(&self) -> bool {
+        self.stage == Stage::Resumed && self.means.is_some()
+    }
 }
 
 /// Lock 9 of the crate's order. The driver is asked under it, by its own threads.
@@ -197,20 +191,26 @@ pub(super) fn note_debugger() {
     }
 }
 
-/// The driver has stopped the card, or let it continue.
-pub(super) fn after_stop_or_go(stopped: bool) {
+/// The driver stops the card, or lets it continue, by `pass_on`. `None` if it is to be told that
+/// this was done.
+pub(super) fn stop_or_go(stopped: bool, pass_on: impl FnOnce() -> c_int) -> Option<c_int> {
     let mut handling = HANDLING.lock();
-    let Some(handling) = handling.as_mut() else { return };
-    handling.ahead.clear();
-    handling.changes += 1;
-    tracing::debug!(stopped, before = ?handling.stage, "the card was stopped, or let go");
-    handling.stage = match (handling.stage, stopped) {
-        (Stage::Closed, _) => Stage::Closed,
-        (Stage::Resumed | Stage::StoppedAgain, true) => Stage::StoppedAgain,
-        (_, true) => Stage::Stopped,
-        (_, false) => Stage::Resumed,
-    };
-    CHANGED.notify_all();
+    if handling.as_ref().is_some_and(Handling::is_ours) {
+        tracing::debug!(stopped, "the driver would stop the card, or let it go");
+        return None;
+    }
+    let result = pass_on();
+    if let Some(handling) = handling.as_mut() {
+        tracing::debug!(stopped, before = ?handling.stage, "the card was stopped, or let go");
+        handling.ahead.clear();
+        handling.stage = match (handling.stage, stopped) {
+            (Stage::Closed, _) => Stage::Closed,
+            (_, true) => Stage::Stopped,
+            (_, false) => Stage::Resumed,
+        };
+        CHANGED.notify_all();
+    }
+    Some(result)
 }
 
 /// Hands `take` the piece as it was read ahead, or is read ahead now. False if the driver has to
@@ -242,14 +242,24 @@ pub(super) fn after_read(piece: Piece, bytes: &[u8]) {
     }
 }
 
-/// The driver is about to write this.
-pub(super) fn before_write(debugger: Debugger, piece: Piece, bytes: &[u8]) {
+/// The driver is about to write this. If it lets warps go with that, errors are forgotten before.
+/// False if it is to be told that it is written.
+pub(super) fn before_write(debugger: Debugger, piece: Piece, bytes: &[u8]) -> bool {
     let mut handling = HANDLING.lock();
-    let Some(handling) = handling.as_mut() else { return };
-    handling.ahead.clear();
-    if let Some(area) = handling.area.take().filter(|area| area.piece == piece) {
-        handling.means = WarpRecords::learn(&area.bytes, bytes).map(|records| Means { records, debugger, area: piece, first: area.bytes.into() });
+    let Some(handling) = handling.as_mut() else { return true };
+    if piece.length >= LEAST_AREA && handling.is_ours() {
+        return false;
     }
+    handling.ahead.clear();
+    if piece.length >= LEAST_AREA && handling.stage == Stage::Stopped {
+        let forgotten = debugger.clear_errors(handling.multiprocessors);
+        tracing::debug!(?forgotten, "the driver lets warps go: errors are forgotten");
+    }
+    if let Some(area) = handling.area.take().filter(|area| area.piece == piece) {
+        let learn = |records| Means { records, debugger, area: piece, first: area.bytes.as_slice().into(), multiprocessors: handling.multiprocessors };
+        handling.means = WarpRecords::learn(&area.bytes, bytes).map(learn);
+    }
+    true
 }
 
 /// The driver is about to reset a channel. Returns when it may: there was no fault, nothing helps
@@ -263,166 +273,125 @@ pub(super) fn hold_reset() {
 }
 
 fn hold_until_nothing_helps() {
-    tracing::debug!(means = HANDLING.lock().as_ref().is_some_and(|handling| handling.means.is_some()), "the reset of a channel is held");
-    let until = Instant::now() + HOLD.get().copied().unwrap_or_default();
-    look_for_faults();
-    let (mut number, mut in_vain, mut resumed_after) = (0, 0, 0);
-    let mut rounds = Rounds::new(FIRST_HELD_FOR);
-    loop {
-        let Some((means, changes)) = wait_for_stop(until) else { return };
-        std::thread::sleep(BEFORE_ROUND);
-        if Instant::now() >= until {
-            return;
-        }
-        match means.let_go(&mut rounds, changes, resumed_after == changes) {
-            LetGo::Failed => return,
-            LetGo::Outdated => {}
-            LetGo::Warps(0) => {
-                in_vain += 1;
-                // While some are held, once for each time that the driver has stopped the context:
-                // kernels that have no warp on it could not begin.
-                let is_due = rounds.held().count() == 0 || resumed_after != changes;
-                if in_vain % LOOKS_IN_VAIN == 0 && is_due {
-                    let done = means.debugger.resume();
-                    tracing::debug!(in_vain, done, "no warp waits: the context is resumed, if it is stopped");
-                    resumed_after = changes;
-                }
-            }
-            LetGo::Warps(warps) => {
-                let held = rounds.held().count();
-                tracing::debug!(number, warps, held, ?rounds, "a warp has faulted again: warps are let go");
-                (number, in_vain, resumed_after) = (number + 1, 0, changes);
-            }
-        }
-    }
-}
-
-/// Looks whether warps wait that were let go a moment ago: the driver notices that 10 to 150 ms
-/// later. As long as they do, the errors of all multiprocessors are forgotten.
-fn look_for_faults() {
-    let known = HANDLING.lock().as_ref().and_then(|handling| Some((handling.means.clone()?, handling.multiprocessors)));
-    let again = known.is_some_and(|(means, multiprocessors)| {
-        for _ in 0..MOST_FORGETS {
-            wait_until_unchanged();
-            if is_closed() || !means.faults_again() {
-                return false;
-            }
-            if !means.forget_errors(multiprocessors) {
-                return true;
-            }
-        }
-        means.faults_again()
-    });
-    tracing::debug!(again, "whether warps fault again and again");
+    let means = HANDLING.lock().as_ref().and_then(|handling| handling.means.clone());
+    tracing::debug!(means = means.is_some(), "the reset of a channel is held");
+    let begun = Instant::now();
+    let until = begun + HOLD.get().copied().unwrap_or_default();
+    let again = means.as_ref().map_or(Some(false), |means| means.look_for_faults(until));
+    tracing::debug!(?again, "whether warps fault again and again");
     if let Some(handling) = HANDLING.lock().as_mut() {
-        handling.again = Some(again);
+        handling.again = Some(again != Some(false));
     }
-}
-
-fn is_closed() -> bool {
-    HANDLING.lock().as_ref().is_none_or(|handling| handling.stage == Stage::Closed)
-}
-
-/// Waits until the driver has neither stopped the card nor let it go for a moment.
-fn wait_until_unchanged() {
-    let changes = || HANDLING.lock().as_ref().map_or(0, |handling| handling.changes);
-    let mut before = changes();
-    for _ in 0..MOST_WAITS {
-        std::thread::sleep(UNCHANGED_FOR);
-        let now = changes();
-        if now == before {
+    if again.is_none() {
+        return;
+    }
+    let Some(means) = means else {
+        // Kernels end as long as no warp faults again.
+        wait(until);
+        return;
+    };
+    let mut rounds = Rounds::new(FIRST_HELD_FOR);
+    let mut number = 0_u64;
+    loop {
+        let is_later = begun.elapsed() > LATER && rounds.held().count() == 0;
+        if !wait(until.min(Instant::now() + if is_later { LOOK_LATER } else { LOOK_EVERY })) || Instant::now() >= until {
             return;
         }
-        before = now;
+        let Some(reporting) = means.debugger.reporting(means.multiprocessors) else { return };
+        if reporting.is_empty() && rounds.held().count() == 0 {
+            continue;
+        }
+        let Some(warps) = means.let_go(&mut rounds) else { return };
+        if warps > 0 {
+            number += 1;
+            tracing::debug!(number, warps, reporting = reporting.len(), held = rounds.held().count(), ?rounds, "warps have faulted again, and are let go");
+        }
     }
 }
 
-/// Waits until a warp has faulted again. How warps can be let go, and how often the card was
-/// stopped or let go until then; `None` if they cannot, or the time is over.
-fn wait_for_stop(until: Instant) -> Option<(Means, u64)> {
+/// Waits until then; false as soon as the card is closed, or is stopped once more by the driver.
+fn wait(until: Instant) -> bool {
     let mut handling = HANDLING.lock();
     loop {
-        let Handling { stage, means, changes, .. } = handling.as_ref()?;
-        match stage {
-            Stage::StoppedAgain => return means.clone().map(|means| (means, *changes)),
-            Stage::Closed => return None,
-            _ => {}
+        if handling.as_ref().is_none_or(|handling| matches!(handling.stage, Stage::Closed | Stage::Stopped)) {
+            return false;
         }
         if CHANGED.wait_until(&mut handling, until).timed_out() {
-            return None;
+            return true;
         }
     }
 }
 
 impl Means {
-    /// Whether warps wait now, a moment after they were let go.
-    fn faults_again(&self) -> bool {
-        std::thread::sleep(BEFORE_ROUND);
-        let mut area = vec![0; self.area.length as usize];
-        self.debugger.read(self.area.memory, self.area.offset, &mut area) && self.records.count_others(&area, &StillWarps::default()) > 0
+    /// Looks whether warps fault again that were let go a moment ago. As long as they do, what the
+    /// multiprocessors report is forgotten, and they are let go, some times. Whether they fault
+    /// again after that; `None` if the card is closed or cannot be asked.
+    fn look_for_faults(&self, until: Instant) -> Option<bool> {
+        let (mut forgets, mut clean) = (0, 0);
+        while clean < CLEAN_LOOKS {
+            if !wait(until.min(Instant::now() + LOOK_EVERY)) {
+                return None;
+            }
+            if self.debugger.reporting(self.multiprocessors)?.is_empty() {
+                clean += 1;
+                continue;
+            }
+            if forgets == MOST_FORGETS {
+                return Some(true);
+            }
+            (forgets, clean) = (forgets + 1, 0);
+            let warps = self.release(&StillWarps::default())?;
+            tracing::debug!(forgets, warps, "errors are forgotten, and warps let go");
+        }
+        Some(false)
     }
 
-    /// Lets all warps go once more, after what their multiprocessors have reported is forgotten: an
-    /// illegal instruction is passed over then. True if it was done.
-    fn forget_errors(&self, multiprocessors: u32) -> bool {
+    /// Lets all warps go but some, after what their multiprocessors have reported is forgotten.
+    /// How many waited that go on; `None` if it was not done.
+    fn release(&self, held: &StillWarps) -> Option<usize> {
+        let Piece { memory, offset, length } = self.area;
         let suspended = self.debugger.suspend();
-        let forgotten = self.debugger.clear_errors(multiprocessors);
-        let mut area = vec![0; self.area.length as usize];
-        std::thread::sleep(BEFORE_ROUND);
-        let read = self.debugger.read(self.area.memory, self.area.offset, &mut area);
-        let warps = self.records.release(&mut area, &StillWarps::default());
-        let done = read && self.debugger.write(self.area.memory, self.area.offset, &mut area);
+        let mut reporting = Vec::new();
+        for _ in 0..MOST_WAITS {
+            std::thread::sleep(UNTIL_STOPPED);
+            let now = self.debugger.reporting(self.multiprocessors).unwrap_or_default();
+            if now == reporting {
+                break;
+            }
+            reporting = now;
+        }
+        let forgotten = self.debugger.clear_errors(self.multiprocessors);
+        let mut area = vec![0; length as usize];
+        let read = self.debugger.read(memory, offset, &mut area);
+        let warps = self.records.release(&mut area, held);
+        let written = read && (warps == 0 || self.debugger.write(memory, offset, &mut area));
         // In any case: it was stopped here.
         let resumed = self.debugger.resume();
-        tracing::debug!(suspended, forgotten, warps, done, resumed, "errors are forgotten, and warps let go");
-        done && resumed
+        if !(suspended && forgotten.is_some() && written && resumed) {
+            tracing::debug!(suspended, ?forgotten, written, resumed, "warps could not be let go");
+        }
+        (written && resumed).then_some(warps)
     }
 
-    /// Lets the card continue, if it was not stopped or let go since it had been so often.
-    ///
-    /// Those that fault again and again stop all others within microseconds, so they are left
-    /// waiting for a while: kernels of innocents end meanwhile. Then all go on once, so that the
-    /// card can be given to other processes.
-    ///
-    /// `is_resumed`: nothing has stopped the context since this was done last, so it is stopped
-    /// before, and what the multiprocessors have reported is forgotten.
-    fn let_go(&self, rounds: &mut Rounds, changes: u64, is_resumed: bool) -> LetGo {
+    /// Lets the card continue, but for those that fault again and again. These stop all others
+    /// within microseconds, so they are left waiting for a while: kernels of innocents end
+    /// meanwhile. Then all go on once, so that the card can be given to other processes.
+    fn let_go(&self, rounds: &mut Rounds) -> Option<usize> {
         let Piece { memory, offset, length } = self.area;
         let (mut area, mut again) = (vec![0; length as usize], vec![0; length as usize]);
-        if !self.debugger.read(memory, offset, &mut again) {
-            return LetGo::Failed;
-        }
-        // While the card runs or stops, the records change: what was read would be old when it is
-        // written.
+        let read = |into: &mut [u8]| self.debugger.read(memory, offset, into).then_some(());
+        read(&mut again)?;
+        // While the card runs or stops, the records change.
         while area != again {
             std::mem::swap(&mut area, &mut again);
             std::thread::sleep(BETWEEN_READS);
-            if !self.debugger.read(memory, offset, &mut again) {
-                return LetGo::Failed;
-            }
+            read(&mut again)?;
         }
-        let known = HANDLING.lock().as_ref().map(|handling| (handling.places.clone(), handling.changes, handling.multiprocessors));
-        let (places, now, multiprocessors) = known.unwrap_or_default();
-        if now != changes {
-            return LetGo::Outdated;
-        }
+        let places = HANDLING.lock().as_ref().map(|handling| handling.places.clone()).unwrap_or_default();
         rounds.go_on(self.records, &self.first, &area, &places);
-        let stops = is_resumed && self.records.count_others(&area, rounds.held()) > 0;
-        if stops {
-            let done = self.debugger.suspend() && self.debugger.clear_errors(multiprocessors);
-            std::thread::sleep(BEFORE_ROUND);
-            if !done || !self.debugger.read(memory, offset, &mut area) {
-                tracing::debug!(done, "the context cannot be stopped once more");
-            }
-        }
-        let released = self.records.release(&mut area, rounds.held());
-        if released == 0 && tracing::enabled!(tracing::Level::DEBUG) {
-            tracing::debug!(states = ?self.records.count_states(&area), "no warp was let go");
-        }
-        let written = released == 0 || self.debugger.write(memory, offset, &mut area);
-        // What was stopped here goes on in any case.
-        let resumed = (released == 0 && !stops) || self.debugger.resume();
-        if written && resumed { LetGo::Warps(released) } else { LetGo::Failed }
+        // Those that are held go on waiting, and nobody else does.
+        let is_needed = self.records.count_others(&area, rounds.held()) > 0 || rounds.held().count() == 0;
+        if is_needed { self.release(rounds.held()) } else { Some(0) }
     }
 }
 

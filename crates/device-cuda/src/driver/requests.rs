@@ -54,6 +54,11 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
     // SAFETY: the size is that of the request.
     let control = unsafe { argument.cast::<Control>().read_unaligned() };
     let debugger = Debugger { descriptor, client: control.client, object: control.object };
+    let is_done = || {
+        // SAFETY: the structure of the request, which its maker reads afterwards.
+        unsafe { argument.cast::<Control>().write_unaligned(Control { status: 0, ..control }) };
+        0
+    };
     match control.command {
         READ_MEMORY | WRITE_MEMORY if control.bytes as usize == size_of::<Transfer>() && !control.parameters.is_null() => {
             // SAFETY: the size is that of the command's parameters.
@@ -65,15 +70,12 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             if control.command == WRITE_MEMORY {
                 // SAFETY: the driver gives a buffer of that length to be written, and waits.
                 let bytes = unsafe { core::slice::from_raw_parts(transfer.buffer, transfer.length as usize) };
-                handling::before_write(debugger, piece, bytes);
-                return pass_on();
+                return if handling::before_write(debugger, piece, bytes) { pass_on() } else { is_done() };
             }
             // SAFETY: the driver gives a buffer of the length of the piece, and waits meanwhile.
             let fill = |bytes: &[u8]| unsafe { transfer.buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             if handling::read_ahead(debugger, piece, fill) {
-                // SAFETY: the structure of the request, which its maker reads afterwards.
-                unsafe { argument.cast::<Control>().write_unaligned(Control { status: 0, ..control }) };
-                return 0;
+                return is_done();
             }
             let result = pass_on();
             // SAFETY: as above.
@@ -84,11 +86,7 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             }
             result
         }
-        SUSPEND_CONTEXT | RESUME_CONTEXT => {
-            let result = pass_on();
-            handling::after_stop_or_go(control.command == SUSPEND_CONTEXT);
-            result
-        }
+        SUSPEND_CONTEXT | RESUME_CONTEXT => handling::stop_or_go(control.command == SUSPEND_CONTEXT, pass_on).unwrap_or_else(is_done),
         READ_ERRORS if control.bytes == READ_ERRORS_BYTES && !control.parameters.is_null() => {
             // SAFETY: the size is that of the command's parameters.
             let word = |at: usize| unsafe { control.parameters.cast::<u32>().add(at).read_unaligned() };

@@ -10,7 +10,9 @@
 //! `docs/decisions/0120`). So it is believed only if the driver changed states and nothing else
 //! in front of our eyes, and what is done here is what the driver did then.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Bytes of a warp's record.
@@ -113,9 +115,9 @@ impl WarpRecords {
         states(area).filter(|at| waits(area, *at) && !held.0.contains(at)).count()
     }
 
-    /// How many warps have which state, but for those that go on: for whoever has to find out why
-    /// nothing moves.
-    pub(crate) fn count_states(self, area: &[u8]) -> BTreeMap<u32, usize> {
+    /// How many warps have which state, but for those that go on.
+    #[cfg(test)]
+    fn count_states(self, area: &[u8]) -> BTreeMap<u32, usize> {
         let mut counts = BTreeMap::new();
         for state in states(area).filter_map(|at| word(area, at)).filter(|state| *state & !GOES != 0) {
             *counts.entry(state).or_default() += 1;
