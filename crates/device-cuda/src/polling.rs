@@ -14,7 +14,10 @@ const NAP: Duration = Duration::from_micros(20);
 /// How long an engine polls before it pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PollPolicy {
+    /// While nothing is in flight.
     spin_ns: u64,
+    /// While the card has work in flight.
+    busy_ns: u64,
 }
 
 /// What an idle engine does next.
@@ -29,28 +32,27 @@ pub(crate) enum Pause {
 }
 
 impl PollPolicy {
-    /// Microseconds of polling on a machine with this many cores, unless the user asks for others.
-    pub(crate) fn default_spin_us(cores: usize) -> u64 {
-        u64::try_from(polling::service_limit(cores, CROWDED_SPIN).as_micros()).unwrap_or(SPIN_LIMIT_US)
+    /// The policy on a machine with this many cores, unless the user asks for another.
+    pub(crate) fn of_machine(cores: usize) -> PollPolicy {
+        let ns = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(SPIN_LIMIT_US * 1_000);
+        PollPolicy { spin_ns: ns(polling::service_limit(cores, CROWDED_SPIN)), busy_ns: ns(polling::service_limit_with_work(cores, CROWDED_SPIN)) }
     }
 
-    /// The microseconds that a user asks for, limited to what is allowed.
-    pub(crate) fn allowed_spin_us(asked: u64) -> u64 {
-        asked.min(SPIN_LIMIT_US)
-    }
-
-    /// A policy of polling for this many microseconds.
-    pub(crate) fn new(spin_us: u64) -> PollPolicy {
-        PollPolicy { spin_ns: spin_us * 1_000 }
+    /// A policy of polling for this many microseconds, which a user asks for, limited to what is
+    /// allowed.
+    pub(crate) fn of_user(asked_us: u64) -> PollPolicy {
+        let ns = asked_us.min(SPIN_LIMIT_US) * 1_000;
+        PollPolicy { spin_ns: ns, busy_ns: ns }
     }
 
     /// What the engine does `idle_ns` nanoseconds after its last progress. `in_flight` is true if
     /// the card has work of the engine that will complete.
     pub(crate) fn pause(self, idle_ns: u64, in_flight: bool) -> Pause {
-        match (idle_ns < self.spin_ns, in_flight) {
-            (true, _) => Pause::Spin,
-            (false, true) => Pause::Nap(NAP),
-            (false, false) => Pause::Sleep,
+        match in_flight {
+            true if idle_ns < self.busy_ns => Pause::Spin,
+            true => Pause::Nap(NAP),
+            false if idle_ns < self.spin_ns => Pause::Spin,
+            false => Pause::Sleep,
         }
     }
 }
@@ -61,11 +63,14 @@ mod tests {
 
     #[test]
     fn polling_comes_before_napping_and_sleeping() {
-        let policy = PollPolicy::new(80);
+        let policy = PollPolicy::of_user(80);
         assert_eq!((policy.pause(79_999, false), policy.pause(79_999, true)), (Pause::Spin, Pause::Spin));
         assert_eq!((policy.pause(80_000, false), policy.pause(80_000, true)), (Pause::Sleep, Pause::Nap(NAP)));
-        assert_eq!(PollPolicy::new(0).pause(0, false), Pause::Sleep);
-        assert_eq!((PollPolicy::default_spin_us(2), PollPolicy::default_spin_us(8)), (80, 1_500));
-        assert_eq!(PollPolicy::allowed_spin_us(u64::MAX), 1_000_000);
+        assert_eq!(PollPolicy::of_user(0).pause(0, false), Pause::Sleep);
+        assert_eq!(PollPolicy::of_user(u64::MAX), PollPolicy::of_user(1_000_000));
+        assert_eq!(PollPolicy::of_machine(2), policy);
+        let large = PollPolicy::of_machine(8);
+        assert_eq!((large.pause(1_500_000, false), large.pause(1_500_000, true)), (Pause::Sleep, Pause::Spin));
+        assert_eq!(large.pause(5_000_000, true), Pause::Nap(NAP));
     }
 }

@@ -36,8 +36,8 @@ pub struct Settings {
     /// True if kernels are coalesced: batches of them are launched as graphs (`CUMUX_COALESCE=0`
     /// turns this off).
     pub coalesce: bool,
-    /// Microseconds for which an idle engine polls before it sleeps (`CUMUX_ENGINE_SPIN_US`).
-    pub spin_us: u64,
+    /// For how long an engine polls before it pauses (`CUMUX_ENGINE_SPIN_US`).
+    pub(crate) polling: PollPolicy,
     /// How long the kernels of a closed client may go on before the device is given up
     /// (`CUMUX_DRAIN_SECONDS`). A card cannot stop the kernels of one client alone.
     pub drain: Duration,
@@ -75,7 +75,7 @@ impl Settings {
         let cores = polling::cores();
         let engines = number("CUMUX_DISPATCHERS")?.map_or(default_engines(cards, cores), |n| usize::try_from(n).unwrap_or(1));
         let coalesce = number("CUMUX_COALESCE")? != Some(0);
-        let spin_us = number("CUMUX_ENGINE_SPIN_US")?.unwrap_or(PollPolicy::default_spin_us(cores));
+        let polling = number("CUMUX_ENGINE_SPIN_US")?.map_or_else(|| PollPolicy::of_machine(cores), PollPolicy::of_user);
         let drain = number("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
         let core_dumps = number("CUMUX_CORE_DUMPS")? != Some(0);
         let kernels_on_demand = number("CUMUX_KERNELS_ON_DEMAND")? != Some(0);
@@ -85,7 +85,7 @@ impl Settings {
         Ok(Settings {
             engines: engines.clamp(1, MOST_ENGINES),
             coalesce,
-            spin_us: PollPolicy::allowed_spin_us(spin_us),
+            polling,
             drain: Duration::from_secs(drain),
             core_dumps,
             kernels_on_demand,

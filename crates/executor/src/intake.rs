@@ -39,11 +39,14 @@ pub fn lanes() -> usize {
     number_or_none("CUMUX_INTAKE_LANES").map_or(LANES, |n| (n as usize).clamp(1, 64))
 }
 
-/// How long a lane looks before it sleeps; `CUMUX_INTAKE_SPIN_US` overrides it for measuring. A
-/// push that comes meanwhile needs no doorbell and no waking.
-fn look_before_sleep() -> Duration {
-    let usual = || polling::service_limit(polling::cores(), Duration::ZERO);
-    number_or_none("CUMUX_INTAKE_SPIN_US").map_or_else(usual, Duration::from_micros)
+/// How long a lane looks before it sleeps: where nothing is under way, and where something is.
+/// `CUMUX_INTAKE_SPIN_US` overrides both for measuring. A push or a report that comes meanwhile
+/// needs no waking.
+fn look_before_sleep(needs_cores: bool) -> [Duration; 2] {
+    let cores = polling::cores();
+    let idle = polling::service_limit(cores, Duration::ZERO);
+    let usual = || [idle, if needs_cores { idle } else { polling::service_limit_with_work(cores, Duration::ZERO) }];
+    number_or_none("CUMUX_INTAKE_SPIN_US").map_or_else(usual, |asked| [Duration::from_micros(asked); 2])
 }
 
 pub struct Intake {
@@ -162,7 +165,7 @@ impl Intake {
     /// The life of one lane's thread.
     fn run(&self, lane: usize) {
         let mut events = Vec::with_capacity(64);
-        let look = look_before_sleep();
+        let [look, look_with_work] = look_before_sleep(self.shared.cards.capabilities().needs_cores);
         let mailboxes = &*self.shared.mailboxes;
         let awake = mailboxes.lane_awake(lane);
         awake.set(true);
@@ -188,7 +191,8 @@ impl Intake {
                 moved_at = Instant::now();
                 continue;
             }
-            if !sessions.is_empty() && moved_at.elapsed() < look {
+            let still = moved_at.elapsed();
+            if !sessions.is_empty() && (still < look || still < look_with_work && sessions.iter().any(|session| session.has_work())) {
                 std::hint::spin_loop();
                 continue;
             }

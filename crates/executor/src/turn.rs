@@ -97,6 +97,16 @@ impl Session {
         host_ready || !inner.queues.chores.is_empty() || inner.barrier_ready() || !matches!(next, Ok(Next::Empty))
     }
 
+    /// Whether work of it is under way, as far as that can be seen now.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let Some(inner) = self.lock_for_intake() else { return true };
+        let has_work = inner.status.in_flight > 0;
+        drop(inner);
+        self.deliver_reports();
+        has_work
+    }
+
     /// Whether a stream waits for a value in memory, which nobody announces.
     #[must_use]
     pub fn polls(&self) -> bool {

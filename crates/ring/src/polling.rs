@@ -9,10 +9,11 @@ use std::time::Duration;
 /// A machine with at least this many cores has one to spare for each thread of the service that
 /// polls.
 const CORES_TO_SPARE: usize = 8;
-/// How long a thread of the service polls where it has a core to itself.
+/// How long a thread of the service polls where it has a core to itself, and nothing is under way.
 const SERVICE_LIMIT: Duration = Duration::from_micros(1500);
-/// How long a thread of a client polls where it has a core to itself.
-const CLIENT_LIMIT: Duration = Duration::from_millis(1);
+/// How long it polls for the end of something, and how long a thread of a client does: so long that
+/// being woken is 2 % of it. CUDA's own rule for `CU_CTX_SCHED_AUTO` has a client poll for ever.
+const WORK_LIMIT: Duration = Duration::from_millis(5);
 /// Threads of executor and server that need cores, too.
 const SERVICE_THREADS: usize = 3;
 /// A few checks take less time than going to sleep: so many on a machine with more than
@@ -34,6 +35,12 @@ pub fn service_limit(cores: usize, crowded: Duration) -> Duration {
     if cores >= CORES_TO_SPARE { SERVICE_LIMIT } else { crowded }
 }
 
+/// As [`service_limit`], while work of clients is under way that will end.
+#[must_use]
+pub fn service_limit_with_work(cores: usize, crowded: Duration) -> Duration {
+    if cores >= CORES_TO_SPARE { WORK_LIMIT } else { crowded }
+}
+
 /// How a thread of a client polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientPolling {
@@ -50,11 +57,7 @@ pub struct ClientPolling {
 #[must_use]
 pub fn client(cores: usize, clients: usize) -> ClientPolling {
     let [many, few] = FEW_CHECKS;
-    ClientPolling {
-        few_checks: if cores > SMALL_MACHINE { many } else { few },
-        has_core: clients > 0 && clients + SERVICE_THREADS <= cores,
-        limit: CLIENT_LIMIT,
-    }
+    ClientPolling { few_checks: if cores > SMALL_MACHINE { many } else { few }, has_core: clients > 0 && clients + SERVICE_THREADS <= cores, limit: WORK_LIMIT }
 }
 
 #[cfg(test)]
@@ -65,6 +68,7 @@ mod tests {
     fn who_has_no_core_to_itself_sleeps() {
         let crowded = Duration::from_micros(80);
         assert_eq!((service_limit(7, crowded), service_limit(8, crowded)), (crowded, SERVICE_LIMIT));
+        assert_eq!((service_limit_with_work(7, crowded), service_limit_with_work(8, crowded)), (crowded, WORK_LIMIT));
         assert_eq!([0, 1, 5, 6].map(|clients| client(8, clients).has_core), [false, true, true, false]);
         assert_eq!((client(4, 1).few_checks, client(5, 1).few_checks), (50, 2000));
     }

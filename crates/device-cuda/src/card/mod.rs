@@ -19,7 +19,6 @@ use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, list
 use crate::engine::{Engine, Mailboxes, Message, SPARED_WAITS, Shared, watch_engines};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
-use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
 use crate::track::{FillingKernels, Lanes, Printing, StandingWork};
@@ -145,7 +144,7 @@ impl Card {
             latency_ns,
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
-            polling: PollPolicy::new(settings.spin_us),
+            polling: settings.polling,
             gate,
             mailboxes,
             counters,
