@@ -7,7 +7,7 @@
 
 use crate::card::{Capacity, CardModel};
 use crate::mig::{Instance, Table};
-use crate::profile::{Kernel, Profile, Step, Way, need, occupancy};
+use crate::profile::{Kernel, Profile, SHORTEST_KERNEL_NS, Step, Way, need, occupancy};
 
 /// A card, or an instance of it, as the simulation sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -232,7 +232,7 @@ impl KernelWork {
         }
         let beside = occupancy(from, kernel).max(1);
         let waves = f64::from(kernel.blocks.div_ceil((beside * from.multiprocessors).max(1)));
-        let recorded_ns = kernel.duration.mean_ns / waves;
+        let recorded_ns = kernel.duration.mean_ns.max(SHORTEST_KERNEL_NS) / waves;
         let filled = (f64::from(kernel.blocks) / f64::from(from.multiprocessors)).min(1.0);
         let peak = from.bandwidth as f64 / 1e9;
         let bound = match kernel.traffic {

@@ -7,7 +7,7 @@
 //! vary themselves. Where that is wrong, because all short kernels of a program vary, the durations
 //! come out too short, by the caps at most.
 
-use crate::profile::Duration;
+use crate::profile::{Duration, SHORTEST_KERNEL_NS};
 
 /// So many of a kernel's launches, in percent, are not longer than its low time.
 pub const LOW_PERCENT: u64 = 5;
@@ -66,11 +66,12 @@ impl Noise {
         }
     }
 
-    /// The times without it: no mean comes below its low time, no p99 below its mean.
+    /// The times without it: no mean comes below its low time or the shortest kernel, no p99
+    /// below its mean.
     #[must_use]
     pub fn without(self, spread: &Spread) -> Duration {
         let Duration { mean_ns, p99_ns } = spread.duration;
-        let without = (mean_ns - self.mean_ns).max(spread.low_ns.min(mean_ns)).max(1.0);
+        let without = (mean_ns - self.mean_ns).max(spread.low_ns.max(SHORTEST_KERNEL_NS).min(mean_ns)).max(1.0);
         Duration { mean_ns: without, p99_ns: (p99_ns - self.p99_ns).max(without) }
     }
 }

@@ -192,6 +192,7 @@ impl Times {
 mod tests {
     use super::*;
     use crate::observe::noise::{MOST_NS, MOST_P99_NS, Noise};
+    use crate::profile::SHORTEST_KERNEL_NS;
     use proptest::prelude::*;
 
     proptest! {
@@ -275,6 +276,19 @@ mod tests {
             let found = Noise::of(&[steady.spread(), spread]).without(&spread);
             prop_assert!(found.mean_ns >= 0.98 * spread.duration.mean_ns && found.p99_ns >= 0.98 * spread.duration.p99_ns, "{found:?} of {spread:?}");
         }
+    }
+
+    /// A recorder that sees the ends of tiny kernels together finds some that took no time.
+    #[test]
+    fn what_the_host_adds_is_not_all_of_a_kernel() {
+        let mut times = Times::default();
+        (0..2000).for_each(|nth| times.add(if nth % 10 == 0 { 0 } else { 2_400 }));
+        let spread = times.spread();
+        assert!(spread.low_ns < 1.0 && spread.duration.mean_ns > 2_000.0, "{spread:?}");
+        assert_eq!(Noise::of(&[spread]).without(&spread).mean_ns, SHORTEST_KERNEL_NS);
+        let mut shorter = Times::default();
+        (0..100).for_each(|_| shorter.add(500));
+        assert!(Noise::of(&[spread]).without(&shorter.spread()).mean_ns < 520.0, "nothing is added");
     }
 
     /// Numbers by xorshift.
