@@ -80,6 +80,11 @@ pub(super) unsafe fn pass_on(descriptor: c_int, request: c_ulong, argument: *mut
 }
 
 impl Debugger {
+    /// What names it, whichever file it is asked through: the driver's client and object.
+    pub(super) fn name(self) -> (u32, u32) {
+        (self.client, self.object)
+    }
+
     /// Makes a control request as the driver's debugger does. True if it is done.
     fn control(self, command: u32, parameters: *mut c_void, bytes: usize) -> bool {
         let Debugger { descriptor, client, object } = self;

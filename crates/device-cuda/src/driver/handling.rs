@@ -36,6 +36,7 @@ use crate::fault::{FaultPlace, Rounds, StillWarps, WarpRecords};
 use core::ffi::c_int;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -108,6 +109,9 @@ struct Handling {
     ahead: FxHashMap<(u32, u64), Box<[u8]>>,
     area: Option<Area>,
     means: Option<Means>,
+    /// The debuggers of cards that the driver has stopped, and let continue.
+    stopped: BTreeSet<(u32, u32)>,
+    resumed: BTreeSet<(u32, u32)>,
     /// Where the dump has seen exceptions.
     places: Vec<FaultPlace>,
     /// How many multiprocessors the driver asks for errors.
@@ -117,9 +121,16 @@ struct Handling {
 }
 
 impl Handling {
-    /// Whether the card is this module's: the driver has let it continue, and no longer stops it.
-    fn is_ours(&self) -> bool {
-        self.stage == Stage::Resumed && self.means.is_some()
+    /// Whether the card with this debugger is this module's: the driver has let it continue, and is
+    /// no longer to stop it. A process may have several cards, which the driver stops together.
+    fn is_ours(&self, debugger: Debugger) -> bool {
+        let is_it = |means: &Means| self.stopped.len() == 1 || means.debugger.name() == debugger.name();
+        self.stage == Stage::Resumed && self.resumed.contains(&debugger.name()) && self.means.as_ref().is_some_and(is_it)
+    }
+
+    /// Whether this is the area of the card that is this module's.
+    fn is_our_area(&self, piece: Piece) -> bool {
+        self.stage == Stage::Resumed && self.means.as_ref().is_some_and(|means| means.area == piece)
     }
 }
 
@@ -191,11 +202,11 @@ pub(super) fn note_debugger() {
     }
 }
 
-/// The driver stops the card, or lets it continue, by `pass_on`. `None` if it is to be told that
-/// this was done.
-pub(super) fn stop_or_go(stopped: bool, pass_on: impl FnOnce() -> c_int) -> Option<c_int> {
+/// The driver stops a card, or lets it continue, by `pass_on`. `None` if it is to be told that this
+/// was done.
+pub(super) fn stop_or_go(debugger: Debugger, stopped: bool, pass_on: impl FnOnce() -> c_int) -> Option<c_int> {
     let mut handling = HANDLING.lock();
-    if handling.as_ref().is_some_and(Handling::is_ours) {
+    if handling.as_ref().is_some_and(|handling| handling.is_ours(debugger)) {
         tracing::debug!(stopped, "the driver would stop the card, or let it go");
         return None;
     }
@@ -203,6 +214,8 @@ pub(super) fn stop_or_go(stopped: bool, pass_on: impl FnOnce() -> c_int) -> Opti
     if let Some(handling) = handling.as_mut() {
         tracing::debug!(stopped, before = ?handling.stage, "the card was stopped, or let go");
         handling.ahead.clear();
+        let names = if stopped { &mut handling.stopped } else { &mut handling.resumed };
+        names.insert(debugger.name());
         handling.stage = match (handling.stage, stopped) {
             (Stage::Closed, _) => Stage::Closed,
             (_, true) => Stage::Stopped,
@@ -247,7 +260,7 @@ pub(super) fn after_read(piece: Piece, bytes: &[u8]) {
 pub(super) fn before_write(debugger: Debugger, piece: Piece, bytes: &[u8]) -> bool {
     let mut handling = HANDLING.lock();
     let Some(handling) = handling.as_mut() else { return true };
-    if piece.length >= LEAST_AREA && handling.is_ours() {
+    if handling.is_our_area(piece) {
         return false;
     }
     handling.ahead.clear();
@@ -309,11 +322,17 @@ fn hold_until_nothing_helps() {
     }
 }
 
-/// Waits until then; false as soon as the card is closed, or is stopped once more by the driver.
+/// Waits until then; false as soon as the card is closed, or is stopped once more by the driver and
+/// cannot be let go.
 fn wait(until: Instant) -> bool {
+    let is_over = |handling: &Handling| match handling.stage {
+        Stage::Closed => true,
+        Stage::Stopped => handling.means.is_none(),
+        _ => false,
+    };
     let mut handling = HANDLING.lock();
     loop {
-        if handling.as_ref().is_none_or(|handling| matches!(handling.stage, Stage::Closed | Stage::Stopped)) {
+        if handling.as_ref().is_none_or(is_over) {
             return false;
         }
         if CHANGED.wait_until(&mut handling, until).timed_out() {
@@ -398,6 +417,28 @@ impl Means {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the driver does to a card that it has let continue is not done; a second card of the
+    /// process, stopped with it, goes on.
+    #[test]
+    fn only_the_card_that_has_gone_on_is_ours() {
+        let card = |object| Debugger { descriptor: -1, client: 1, object };
+        let (first, second) = (card(7), card(8));
+        let mut handling = Handling { stage: Stage::Resumed, ..Handling::default() };
+        let area = Piece { memory: 3, offset: 0, length: LEAST_AREA };
+        let means = Means { records: WarpRecords::for_tests(), debugger: first, area, first: Arc::new([]), multiprocessors: 1 };
+        handling.stopped.extend([first.name()]);
+        handling.resumed.extend([first.name()]);
+        assert!(!handling.is_ours(first) && !handling.is_our_area(area), "nothing is known of its warps");
+        handling.means = Some(means);
+        assert!(handling.is_ours(first) && handling.is_our_area(area) && !handling.is_ours(second));
+        handling.stopped.extend([second.name()]);
+        assert!(handling.is_ours(first) && !handling.is_ours(second), "it was not let go yet");
+        handling.resumed.extend([second.name()]);
+        assert!(handling.is_ours(first) && !handling.is_ours(second) && !handling.is_our_area(Piece { memory: 4, ..area }));
+        handling.stage = Stage::Closed;
+        assert!(!handling.is_ours(first) && !handling.is_our_area(area));
+    }
 
     /// Otherwise the driver's call that ends the context would wait as long as the reset.
     #[test]

@@ -86,7 +86,7 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             }
             result
         }
-        SUSPEND_CONTEXT | RESUME_CONTEXT => handling::stop_or_go(control.command == SUSPEND_CONTEXT, pass_on).unwrap_or_else(is_done),
+        SUSPEND_CONTEXT | RESUME_CONTEXT => handling::stop_or_go(debugger, control.command == SUSPEND_CONTEXT, pass_on).unwrap_or_else(is_done),
         READ_ERRORS if control.bytes == READ_ERRORS_BYTES && !control.parameters.is_null() => {
             // SAFETY: the size is that of the command's parameters.
             let word = |at: usize| unsafe { control.parameters.cast::<u32>().add(at).read_unaligned() };
