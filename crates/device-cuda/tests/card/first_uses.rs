@@ -210,8 +210,8 @@ fn kernels_that_wait_for_one_another_all_begin() {
 /// no more streams than there are queues become busy, however long it takes.
 #[test]
 fn a_crowd_that_moves_is_left_alone() {
-    const PATIENCE: Duration = Duration::from_millis(1500);
-    let settings = [("CUMUX_CONNECTIONS", "4"), ("CUMUX_LONG_KERNEL_MS", "1500")];
+    const PATIENCE: Duration = Duration::from_millis(2500);
+    let settings = [("CUMUX_CONNECTIONS", "4"), ("CUMUX_LONG_KERNEL_MS", "2500")];
     if !runs_here("first_uses::a_crowd_that_moves_is_left_alone", &settings) {
         return;
     }

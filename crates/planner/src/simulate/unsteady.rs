@@ -2,8 +2,9 @@
 //! time lasts longer than a request, and one request of fifty falls into one ([`RARE`]), so that
 //! the 99th of a hundred is a typical request of a slow time.
 //!
-//! Throughput is that of the mean, which slow times are part of. What they change is the longest
-//! requests.
+//! Programs have their slow times at different moments: where they take turns, the slow one misses
+//! its turn. Throughput is that of the mean, which slow times are part of. What they change is the
+//! longest requests.
 
 use super::{Effort, Load, Outcome, Submission, TimeSlices, quantile, run_steady};
 use crate::work::{Machine, Work};
@@ -17,17 +18,31 @@ const SLOW_SUBMISSION: f64 = 1.5;
 /// Requests of each client that are simulated there, at least.
 const LEAST: u32 = 10;
 
+/// Of so many kinds of programs each one is slow while all others are not. Of more, all are at the
+/// same time: each kind costs a simulation.
+const MOST_KINDS: usize = 8;
+
 /// Simulates these programs on a machine.
 #[must_use]
 pub fn run(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submission: Submission, effort: Effort) -> Outcome {
     let mut outcome = run_steady(machine, loads, turns, submission, effort);
-    let slowest = loads.iter().map(|load| load.work.unsteady).fold(1.0, f64::max);
-    if slowest > 1.0 {
-        let works: Vec<Work> = loads.iter().map(|load| load.work.clone().on_host(load.work.unsteady)).collect();
-        let slow_loads: Vec<Load<'_>> = loads.iter().zip(&works).map(|(load, work)| Load { work, ..*load }).collect();
-        let effort = Effort { requests: (effort.requests / 4).max(LEAST), events: effort.events };
-        let slow = run_steady(machine, &slow_loads, turns, submission.on_host(slowest.min(SLOW_SUBMISSION)), effort);
-        for ((fared, at_its_slowest), load) in outcome.clients.iter_mut().zip(&slow.clients).zip(loads) {
+    let effort = Effort { requests: (effort.requests / 4).max(LEAST), events: effort.events };
+    let kinds = find_kinds(loads);
+    let mut representatives: Vec<usize> = kinds.clone();
+    representatives.sort_unstable();
+    representatives.dedup();
+    let groups = if representatives.len() > MOST_KINDS { vec![representatives] } else { representatives.into_iter().map(|one| vec![one]).collect() };
+    for slow in groups {
+        let slowest = slow.iter().filter_map(|at| loads.get(*at)).map(|load| load.work.unsteady).fold(1.0, f64::max);
+        if slowest <= 1.0 {
+            continue;
+        }
+        let works: Vec<Option<Work>> =
+            loads.iter().enumerate().map(|(at, load)| slow.contains(&at).then(|| load.work.clone().on_host(load.work.unsteady))).collect();
+        let slow_loads: Vec<Load<'_>> = loads.iter().zip(&works).map(|(load, work)| Load { work: work.as_ref().unwrap_or(load.work), ..*load }).collect();
+        let found = run_steady(machine, &slow_loads, turns, submission.on_host(slowest.min(SLOW_SUBMISSION)), effort);
+        for ((fared, load), kind) in outcome.clients.iter_mut().zip(loads).zip(&kinds) {
+            let Some(at_its_slowest) = found.clients.get(*kind).filter(|_| slow.contains(kind)) else { continue };
             if at_its_slowest.overloaded && !fared.overloaded {
                 // Requests queue up while the host is slow, for as long as that lasts, which is not
                 // known: each is taken to be longer by itself.
@@ -37,9 +52,15 @@ pub fn run(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submission:
                 mix(&mut fared.latencies, &at_its_slowest.latencies);
             }
         }
-        outcome.cut |= slow.cut;
+        outcome.cut |= found.cut;
     }
     outcome
+}
+
+/// For each program the number of the first one that does the same in the same way.
+fn find_kinds(loads: &[Load<'_>]) -> Vec<usize> {
+    let is_same = |one: &Load<'_>, other: &Load<'_>| std::ptr::eq(one.work, other.work) && one.arrival == other.arrival && one.cap == other.cap;
+    loads.iter().enumerate().map(|(at, load)| loads.iter().position(|first| is_same(first, load)).unwrap_or(at)).collect()
 }
 
 /// Puts so many of the slow requests among the others that they are their part of all.
@@ -55,6 +76,15 @@ fn mix(latencies: &mut Vec<f64>, slow: &[f64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulate::Arrival;
+
+    #[test]
+    fn programs_of_a_kind_do_the_same_in_the_same_way() {
+        let work = |unsteady| Work { kernels: Vec::new(), copies: Vec::new(), steps: Vec::new(), streams: 1, unsteady };
+        let (one, other) = (work(1.5), work(1.5));
+        let load = |work, cap| Load { work, arrival: Arrival::Closed, context: 0, cap };
+        assert_eq!(find_kinds(&[load(&one, 8), load(&other, 8), load(&one, 8), load(&one, 4), load(&other, 8)]), [0, 1, 0, 3, 1]);
+    }
 
     #[test]
     fn the_99th_of_a_hundred_is_a_typical_slow_one() {
