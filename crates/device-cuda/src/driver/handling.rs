@@ -60,6 +60,9 @@ const LOOK_LATER: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(1);
 /// So often errors are forgotten at once, if warps fault again each time.
 const MOST_FORGETS: u32 = 10;
+/// If more multiprocessors report when the driver lets warps go, pauses are not forgotten: each one
+/// takes 0.9 ms, and the driver's own request lets those go on.
+const MOST_PAUSES: usize = 24;
 /// After so many looks at which nothing was reported, warps do not fault again and again.
 const CLEAN_LOOKS: u32 = 3;
 
@@ -100,6 +103,8 @@ struct Means {
     first: Arc<[u8]>,
     /// How many multiprocessors the driver has asked for errors.
     multiprocessors: u32,
+    /// Those whose pause was not forgotten, and may still be reported.
+    paused: BTreeSet<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +121,8 @@ struct Handling {
     places: Vec<FaultPlace>,
     /// How many multiprocessors the driver asks for errors.
     multiprocessors: u32,
+    /// Those whose pause was not forgotten when the driver let warps go.
+    paused: BTreeSet<u32>,
     /// Whether warps fault again and again, once that is known.
     again: Option<bool>,
 }
@@ -265,11 +272,21 @@ pub(super) fn before_write(debugger: Debugger, piece: Piece, bytes: &[u8]) -> bo
     }
     handling.ahead.clear();
     if piece.length >= LEAST_AREA && handling.stage == Stage::Stopped {
-        let forgotten = debugger.clear_errors(handling.multiprocessors);
-        tracing::debug!(?forgotten, "the driver lets warps go: errors are forgotten");
+        let reports = debugger.reports(handling.multiprocessors).unwrap_or_default();
+        let is_busy = reports.len() > MOST_PAUSES;
+        handling.paused = reports.iter().filter(|report| is_busy && report.is_pause).map(|report| report.multiprocessor).collect();
+        let done = debugger.clear(reports.iter().filter(|report| !is_busy || !report.is_pause));
+        tracing::debug!(reports = reports.len(), left = handling.paused.len(), done, "the driver lets warps go: errors are forgotten");
     }
     if let Some(area) = handling.area.take().filter(|area| area.piece == piece) {
-        let learn = |records| Means { records, debugger, area: piece, first: area.bytes.as_slice().into(), multiprocessors: handling.multiprocessors };
+        let learn = |records| Means {
+            records,
+            debugger,
+            area: piece,
+            first: area.bytes.as_slice().into(),
+            multiprocessors: handling.multiprocessors,
+            paused: handling.paused.clone(),
+        };
         handling.means = WarpRecords::learn(&area.bytes, bytes).map(learn);
     }
     true
@@ -290,7 +307,8 @@ fn hold_until_nothing_helps() {
     tracing::debug!(means = means.is_some(), "the reset of a channel is held");
     let begun = Instant::now();
     let until = begun + HOLD.get().copied().unwrap_or_default();
-    let again = means.as_ref().map_or(Some(false), |means| means.look_for_faults(until));
+    let mut means = means;
+    let again = means.as_mut().map_or(Some(false), |means| means.look_for_faults(until));
     tracing::debug!(?again, "whether warps fault again and again");
     if let Some(handling) = HANDLING.lock().as_mut() {
         handling.again = Some(again != Some(false));
@@ -298,7 +316,7 @@ fn hold_until_nothing_helps() {
     if again.is_none() {
         return;
     }
-    let Some(means) = means else {
+    let Some(mut means) = means else {
         // Kernels end as long as no warp faults again.
         wait(until);
         return;
@@ -310,14 +328,14 @@ fn hold_until_nothing_helps() {
         if !wait(until.min(Instant::now() + if is_later { LOOK_LATER } else { LOOK_EVERY })) || Instant::now() >= until {
             return;
         }
-        let Some(reporting) = means.debugger.reporting(means.multiprocessors) else { return };
-        if reporting.is_empty() && rounds.held().count() == 0 {
+        let Some(has_faulted) = means.has_faulted_again() else { return };
+        if !has_faulted && rounds.held().count() == 0 {
             continue;
         }
         let Some(warps) = means.let_go(&mut rounds) else { return };
         if warps > 0 {
             number += 1;
-            tracing::debug!(number, warps, reporting = reporting.len(), held = rounds.held().count(), ?rounds, "warps have faulted again, and are let go");
+            tracing::debug!(number, warps, held = rounds.held().count(), ?rounds, "warps have faulted again, and are let go");
         }
     }
 }
@@ -345,13 +363,13 @@ impl Means {
     /// Looks whether warps fault again that were let go a moment ago. As long as they do, what the
     /// multiprocessors report is forgotten, and they are let go, some times. Whether they fault
     /// again after that; `None` if the card is closed or cannot be asked.
-    fn look_for_faults(&self, until: Instant) -> Option<bool> {
+    fn look_for_faults(&mut self, until: Instant) -> Option<bool> {
         let (mut forgets, mut clean) = (0, 0);
         while clean < CLEAN_LOOKS {
             if !wait(until.min(Instant::now() + LOOK_EVERY)) {
                 return None;
             }
-            if self.debugger.reporting(self.multiprocessors)?.is_empty() {
+            if !self.has_faulted_again()? {
                 clean += 1;
                 continue;
             }
@@ -365,29 +383,46 @@ impl Means {
         Some(false)
     }
 
+    /// Whether a multiprocessor reports anything but a pause from before; `None` if they cannot be
+    /// asked.
+    fn has_faulted_again(&self) -> Option<bool> {
+        let reports = self.debugger.reports(self.multiprocessors)?;
+        if reports.iter().any(|report| !report.is_pause || !self.paused.contains(&report.multiprocessor)) {
+            return Some(true);
+        }
+        if reports.is_empty() {
+            return Some(false);
+        }
+        // Whoever has stopped again waits.
+        let mut area = vec![0; self.area.length as usize];
+        let there = reports.iter().map(|report| u64::from(report.multiprocessor)).collect();
+        self.debugger.read(self.area.memory, self.area.offset, &mut area).then(|| self.records.find_on(&area, &there).count() > 0)
+    }
+
     /// Lets all warps go but some, after what their multiprocessors have reported is forgotten.
     /// How many waited that go on; `None` if it was not done.
-    fn release(&self, held: &StillWarps) -> Option<usize> {
+    fn release(&mut self, held: &StillWarps) -> Option<usize> {
         let Piece { memory, offset, length } = self.area;
         let suspended = self.debugger.suspend();
-        let mut reporting = Vec::new();
+        let mut reports = Vec::new();
         for _ in 0..MOST_WAITS {
             std::thread::sleep(UNTIL_STOPPED);
-            let now = self.debugger.reporting(self.multiprocessors).unwrap_or_default();
-            if now == reporting {
+            let now = self.debugger.reports(self.multiprocessors).unwrap_or_default();
+            if now == reports {
                 break;
             }
-            reporting = now;
+            reports = now;
         }
-        let forgotten = self.debugger.clear_errors(self.multiprocessors);
+        let forgotten = self.debugger.clear(reports.iter());
+        self.paused.clear();
         let mut area = vec![0; length as usize];
         let read = self.debugger.read(memory, offset, &mut area);
         let warps = self.records.release(&mut area, held);
         let written = read && (warps == 0 || self.debugger.write(memory, offset, &mut area));
         // In any case: it was stopped here.
         let resumed = self.debugger.resume();
-        if !(suspended && forgotten.is_some() && written && resumed) {
-            tracing::debug!(suspended, ?forgotten, written, resumed, "warps could not be let go");
+        if !(suspended && forgotten && written && resumed) {
+            tracing::debug!(suspended, forgotten, written, resumed, "warps could not be let go");
         }
         (written && resumed).then_some(warps)
     }
@@ -395,7 +430,7 @@ impl Means {
     /// Lets the card continue, but for those that fault again and again. These stop all others
     /// within microseconds, so they are left waiting for a while: kernels of innocents end
     /// meanwhile. Then all go on once, so that the card can be given to other processes.
-    fn let_go(&self, rounds: &mut Rounds) -> Option<usize> {
+    fn let_go(&mut self, rounds: &mut Rounds) -> Option<usize> {
         let Piece { memory, offset, length } = self.area;
         let (mut area, mut again) = (vec![0; length as usize], vec![0; length as usize]);
         let read = |into: &mut [u8]| self.debugger.read(memory, offset, into).then_some(());
@@ -426,7 +461,7 @@ mod tests {
         let (first, second) = (card(7), card(8));
         let mut handling = Handling { stage: Stage::Resumed, ..Handling::default() };
         let area = Piece { memory: 3, offset: 0, length: LEAST_AREA };
-        let means = Means { records: WarpRecords::for_tests(), debugger: first, area, first: Arc::new([]), multiprocessors: 1 };
+        let means = Means { records: WarpRecords::for_tests(), debugger: first, area, first: Arc::new([]), multiprocessors: 1, paused: BTreeSet::new() };
         handling.stopped.extend([first.name()]);
         handling.resumed.extend([first.name()]);
         assert!(!handling.is_ours(first) && !handling.is_our_area(area), "nothing is known of its warps");
