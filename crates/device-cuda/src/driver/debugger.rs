@@ -25,17 +25,6 @@ pub(super) const READ_ERRORS_WORDS: [usize; 2] = [1, 1205];
 const FIRST_ERROR: usize = 2;
 const ERROR_WORDS: usize = 12;
 const MOST_ERRORS: u32 = 100;
-/// `BPT_PAUSE`: warps have entered the trap handler, as they do at each stop.
-const PAUSE: u32 = 0x20;
-
-/// A multiprocessor has reported something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ErrorReport {
-    /// Its number.
-    pub multiprocessor: u32,
-    /// True if it only says that warps have stopped.
-    pub is_pause: bool,
-}
 
 /// `NVOS54_PARAMETERS`.
 #[derive(Debug, Clone, Copy)]
@@ -131,10 +120,10 @@ impl Debugger {
         self.control(SUSPEND_CONTEXT, (&raw mut found).cast(), size_of_val(&found))
     }
 
-    /// What the first multiprocessors of the card, so many, have reported. `None` if they cannot be
-    /// asked.
-    pub(super) fn reports(self, multiprocessors: u32) -> Option<Vec<ErrorReport>> {
-        let mut reports = Vec::new();
+    /// The first multiprocessors of the card, so many, that have reported an error or a pause.
+    /// `None` if they cannot be asked.
+    pub(super) fn reporting(self, multiprocessors: u32) -> Option<Vec<u32>> {
+        let mut reporting = Vec::new();
         let [number, first] = READ_ERRORS_WORDS;
         for begin in (0..multiprocessors).step_by(MOST_ERRORS as usize) {
             let mut words = [0_u32; READ_ERRORS_BYTES as usize / 4];
@@ -144,25 +133,23 @@ impl Debugger {
                 return None;
             }
             // The first two words are the multiprocessor's register and that of a warp.
-            for (multiprocessor, registers) in (begin..begin + count).zip(words.get(FIRST_ERROR..)?.chunks_exact(ERROR_WORDS)) {
-                let [own, warp] = *registers.first_chunk()?;
-                if own != 0 || warp != 0 {
-                    reports.push(ErrorReport { multiprocessor, is_pause: own == PAUSE && warp == 0 });
-                }
-            }
+            let registers = words.get(FIRST_ERROR..)?.chunks_exact(ERROR_WORDS);
+            reporting.extend((begin..begin + count).zip(registers).filter(|(_, words)| words.iter().take(2).any(|word| *word != 0)).map(|(sm, _)| sm));
         }
-        Some(reports)
+        Some(reporting)
     }
 
-    /// Forgets what these multiprocessors have reported. False if that cannot be done. The card has
-    /// to be stopped.
-    pub(super) fn clear<'a>(self, mut reports: impl Iterator<Item = &'a ErrorReport>) -> bool {
-        reports.all(|report| {
+    /// Forgets what the first multiprocessors, so many, have reported. How many had; `None` if that
+    /// cannot be done. The card has to be stopped.
+    pub(super) fn clear_errors(self, multiprocessors: u32) -> Option<usize> {
+        let reporting = self.reporting(multiprocessors)?;
+        let clear = |sm: &u32| {
             // `NV83DE_CTRL_DEBUG_CLEAR_SINGLE_SM_ERROR_STATE_PARAMS`: a channel, of which the
             // driver names none either, and the multiprocessor.
-            let mut what = [0, report.multiprocessor];
+            let mut what = [0, *sm];
             self.control(CLEAR_ERROR, (&raw mut what).cast(), size_of_val(&what))
-        })
+        };
+        reporting.iter().all(clear).then_some(reporting.len())
     }
 
     /// Lets the card continue. False if it does not.

@@ -3,7 +3,9 @@
 //!
 //! ```text
 //!        debugger made      suspended        resumed
-//! Calm ───────────────▶ Noticed ──▶ Stopped ──▶ Resumed      each ── a card is closed ──▶ Closed
+//! Calm ───────────────▶ Noticed ──▶ Stopped ──▶ Resumed ── nothing helps any more ──▶ GivenUp
+//!
+//! each ── a card is closed ──▶ Closed
 //! ```
 //!
 //! - *Noticed* comes 15 ms after the fault, long before the announcement.
@@ -60,9 +62,6 @@ const LOOK_LATER: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(1);
 /// So often errors are forgotten at once, if warps fault again each time.
 const MOST_FORGETS: u32 = 10;
-/// If more multiprocessors report when the driver lets warps go, pauses are not forgotten: each one
-/// takes 0.9 ms, and the driver's own request lets those go on.
-const MOST_PAUSES: usize = 24;
 /// After so many looks at which nothing was reported, warps do not fault again and again.
 const CLEAN_LOOKS: u32 = 3;
 
@@ -82,6 +81,8 @@ enum Stage {
     Stopped,
     /// It has let the card continue.
     Resumed,
+    /// What this module can do does not help, or its time is over: the driver does as it wants.
+    GivenUp,
     /// The card is closed: nobody waits for its kernels any more.
     Closed,
 }
@@ -103,8 +104,6 @@ struct Means {
     first: Arc<[u8]>,
     /// How many multiprocessors the driver has asked for errors.
     multiprocessors: u32,
-    /// Those whose pause was not forgotten, and may still be reported.
-    paused: BTreeSet<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -121,8 +120,6 @@ struct Handling {
     places: Vec<FaultPlace>,
     /// How many multiprocessors the driver asks for errors.
     multiprocessors: u32,
-    /// Those whose pause was not forgotten when the driver let warps go.
-    paused: BTreeSet<u32>,
     /// Whether warps fault again and again, once that is known.
     again: Option<bool>,
 }
@@ -138,6 +135,31 @@ impl Handling {
     /// Whether this is the area of the card that is this module's.
     fn is_our_area(&self, piece: Piece) -> bool {
         self.stage == Stage::Resumed && self.means.as_ref().is_some_and(|means| means.area == piece)
+    }
+
+    /// Whether the driver does as it wants, from now on and for good.
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::GivenUp | Stage::Closed)
+    }
+
+    /// See [`before_write`].
+    fn before_write(&mut self, debugger: Debugger, piece: Piece, bytes: &[u8]) -> bool {
+        if self.is_our_area(piece) {
+            return false;
+        }
+        self.ahead.clear();
+        if piece.length >= LEAST_AREA && self.stage == Stage::Stopped {
+            let forgotten = debugger.clear_errors(self.multiprocessors);
+            tracing::debug!(?forgotten, "the driver lets warps go: errors are forgotten");
+        }
+        // Who has faulted again is found by what multiprocessors report.
+        let multiprocessors = self.multiprocessors;
+        if let Some(area) = self.area.take().filter(|area| area.piece == piece && multiprocessors > 0)
+            && let Some(records) = WarpRecords::learn(&area.bytes, bytes)
+        {
+            self.means = Some(Means { records, debugger, area: piece, first: area.bytes.into(), multiprocessors });
+        }
+        true
     }
 }
 
@@ -200,8 +222,7 @@ pub(super) fn watches() -> bool {
 
 /// The driver makes a debugger: it begins to look at a fault.
 pub(super) fn note_debugger() {
-    let before =
-        HANDLING.lock().as_mut().filter(|handling| handling.stage != Stage::Closed).map(|handling| std::mem::replace(&mut handling.stage, Stage::Noticed));
+    let before = HANDLING.lock().as_mut().filter(|handling| !handling.is_over()).map(|handling| std::mem::replace(&mut handling.stage, Stage::Noticed));
     // Without the lock: who reads the line may want it. A part of the card may have made a debugger
     // without any fault, so it is said again.
     if matches!(before, Some(Stage::Calm | Stage::Noticed)) {
@@ -224,7 +245,7 @@ pub(super) fn stop_or_go(debugger: Debugger, stopped: bool, pass_on: impl FnOnce
         let names = if stopped { &mut handling.stopped } else { &mut handling.resumed };
         names.insert(debugger.name());
         handling.stage = match (handling.stage, stopped) {
-            (Stage::Closed, _) => Stage::Closed,
+            (over, _) if handling.is_over() => over,
             (_, true) => Stage::Stopped,
             (_, false) => Stage::Resumed,
         };
@@ -265,31 +286,7 @@ pub(super) fn after_read(piece: Piece, bytes: &[u8]) {
 /// The driver is about to write this. If it lets warps go with that, errors are forgotten before.
 /// False if it is to be told that it is written.
 pub(super) fn before_write(debugger: Debugger, piece: Piece, bytes: &[u8]) -> bool {
-    let mut handling = HANDLING.lock();
-    let Some(handling) = handling.as_mut() else { return true };
-    if handling.is_our_area(piece) {
-        return false;
-    }
-    handling.ahead.clear();
-    if piece.length >= LEAST_AREA && handling.stage == Stage::Stopped {
-        let reports = debugger.reports(handling.multiprocessors).unwrap_or_default();
-        let is_busy = reports.len() > MOST_PAUSES;
-        handling.paused = reports.iter().filter(|report| is_busy && report.is_pause).map(|report| report.multiprocessor).collect();
-        let done = debugger.clear(reports.iter().filter(|report| !is_busy || !report.is_pause));
-        tracing::debug!(reports = reports.len(), left = handling.paused.len(), done, "the driver lets warps go: errors are forgotten");
-    }
-    if let Some(area) = handling.area.take().filter(|area| area.piece == piece) {
-        let learn = |records| Means {
-            records,
-            debugger,
-            area: piece,
-            first: area.bytes.as_slice().into(),
-            multiprocessors: handling.multiprocessors,
-            paused: handling.paused.clone(),
-        };
-        handling.means = WarpRecords::learn(&area.bytes, bytes).map(learn);
-    }
-    true
+    HANDLING.lock().as_mut().is_none_or(|handling| handling.before_write(debugger, piece, bytes))
 }
 
 /// The driver is about to reset a channel. Returns when it may: there was no fault, nothing helps
@@ -303,51 +300,37 @@ pub(super) fn hold_reset() {
 }
 
 fn hold_until_nothing_helps() {
-    let means = HANDLING.lock().as_ref().and_then(|handling| handling.means.clone());
-    tracing::debug!(means = means.is_some(), "the reset of a channel is held");
-    let begun = Instant::now();
-    let until = begun + HOLD.get().copied().unwrap_or_default();
-    let mut means = means;
-    let again = means.as_mut().map_or(Some(false), |means| means.look_for_faults(until));
-    tracing::debug!(?again, "whether warps fault again and again");
-    if let Some(handling) = HANDLING.lock().as_mut() {
-        handling.again = Some(again != Some(false));
-    }
-    if again.is_none() {
-        return;
-    }
-    let Some(mut means) = means else {
-        // Kernels end as long as no warp faults again.
-        wait(until);
-        return;
+    let means = match HANDLING.lock().as_ref().filter(|handling| !handling.is_over()) {
+        Some(handling) => handling.means.clone(),
+        None => return,
     };
-    let mut rounds = Rounds::new(FIRST_HELD_FOR);
-    let mut number = 0_u64;
-    loop {
-        let is_later = begun.elapsed() > LATER && rounds.held().count() == 0;
-        if !wait(until.min(Instant::now() + if is_later { LOOK_LATER } else { LOOK_EVERY })) || Instant::now() >= until {
-            return;
+    tracing::debug!(means = means.is_some(), "the reset of a channel is held");
+    let until = Instant::now() + HOLD.get().copied().unwrap_or_default();
+    match means {
+        Some(means) => means.hold(until),
+        // Kernels end as long as no warp faults again.
+        None => {
+            note_again(false);
+            wait(until);
         }
-        let Some(has_faulted) = means.has_faulted_again() else { return };
-        if !has_faulted && rounds.held().count() == 0 {
-            continue;
-        }
-        let Some(warps) = means.let_go(&mut rounds) else { return };
-        if warps > 0 {
-            number += 1;
-            tracing::debug!(number, warps, held = rounds.held().count(), ?rounds, "warps have faulted again, and are let go");
-        }
+    }
+    if let Some(handling) = HANDLING.lock().as_mut().filter(|handling| handling.stage != Stage::Closed) {
+        handling.stage = Stage::GivenUp;
+    }
+}
+
+/// Whether warps fault again and again is known now.
+fn note_again(again: bool) {
+    tracing::debug!(again, "whether warps fault again and again");
+    if let Some(handling) = HANDLING.lock().as_mut() {
+        handling.again = Some(again);
     }
 }
 
 /// Waits until then; false as soon as the card is closed, or is stopped once more by the driver and
 /// cannot be let go.
 fn wait(until: Instant) -> bool {
-    let is_over = |handling: &Handling| match handling.stage {
-        Stage::Closed => true,
-        Stage::Stopped => handling.means.is_none(),
-        _ => false,
-    };
+    let is_over = |handling: &Handling| handling.is_over() || handling.stage == Stage::Stopped && handling.means.is_none();
     let mut handling = HANDLING.lock();
     loop {
         if handling.as_ref().is_none_or(is_over) {
@@ -360,16 +343,43 @@ fn wait(until: Instant) -> bool {
 }
 
 impl Means {
+    /// Has kernels go on until the card is closed, nothing helps any more, or the time is over.
+    fn hold(&self, until: Instant) {
+        let begun = Instant::now();
+        let again = self.look_for_faults(until);
+        note_again(again != Some(false));
+        if again.is_none() {
+            return;
+        }
+        let mut rounds = Rounds::new(FIRST_HELD_FOR);
+        let mut number = 0_u64;
+        loop {
+            let is_later = begun.elapsed() > LATER && rounds.held().count() == 0;
+            if !wait(until.min(Instant::now() + if is_later { LOOK_LATER } else { LOOK_EVERY })) || Instant::now() >= until {
+                return;
+            }
+            let Some(reporting) = self.debugger.reporting(self.multiprocessors) else { return };
+            if reporting.is_empty() && rounds.held().count() == 0 {
+                continue;
+            }
+            let Some(warps) = self.let_go(&mut rounds) else { return };
+            if warps > 0 {
+                number += 1;
+                tracing::debug!(number, warps, reporting = reporting.len(), held = rounds.held().count(), ?rounds, "warps have faulted again, and are let go");
+            }
+        }
+    }
+
     /// Looks whether warps fault again that were let go a moment ago. As long as they do, what the
     /// multiprocessors report is forgotten, and they are let go, some times. Whether they fault
     /// again after that; `None` if the card is closed or cannot be asked.
-    fn look_for_faults(&mut self, until: Instant) -> Option<bool> {
+    fn look_for_faults(&self, until: Instant) -> Option<bool> {
         let (mut forgets, mut clean) = (0, 0);
         while clean < CLEAN_LOOKS {
             if !wait(until.min(Instant::now() + LOOK_EVERY)) {
                 return None;
             }
-            if !self.has_faulted_again()? {
+            if self.debugger.reporting(self.multiprocessors)?.is_empty() {
                 clean += 1;
                 continue;
             }
@@ -383,46 +393,29 @@ impl Means {
         Some(false)
     }
 
-    /// Whether a multiprocessor reports anything but a pause from before; `None` if they cannot be
-    /// asked.
-    fn has_faulted_again(&self) -> Option<bool> {
-        let reports = self.debugger.reports(self.multiprocessors)?;
-        if reports.iter().any(|report| !report.is_pause || !self.paused.contains(&report.multiprocessor)) {
-            return Some(true);
-        }
-        if reports.is_empty() {
-            return Some(false);
-        }
-        // Whoever has stopped again waits.
-        let mut area = vec![0; self.area.length as usize];
-        let there = reports.iter().map(|report| u64::from(report.multiprocessor)).collect();
-        self.debugger.read(self.area.memory, self.area.offset, &mut area).then(|| self.records.find_on(&area, &there).count() > 0)
-    }
-
     /// Lets all warps go but some, after what their multiprocessors have reported is forgotten.
     /// How many waited that go on; `None` if it was not done.
-    fn release(&mut self, held: &StillWarps) -> Option<usize> {
+    fn release(&self, held: &StillWarps) -> Option<usize> {
         let Piece { memory, offset, length } = self.area;
         let suspended = self.debugger.suspend();
-        let mut reports = Vec::new();
+        let mut reporting = Vec::new();
         for _ in 0..MOST_WAITS {
             std::thread::sleep(UNTIL_STOPPED);
-            let now = self.debugger.reports(self.multiprocessors).unwrap_or_default();
-            if now == reports {
+            let now = self.debugger.reporting(self.multiprocessors).unwrap_or_default();
+            if now == reporting {
                 break;
             }
-            reports = now;
+            reporting = now;
         }
-        let forgotten = self.debugger.clear(reports.iter());
-        self.paused.clear();
+        let forgotten = self.debugger.clear_errors(self.multiprocessors);
         let mut area = vec![0; length as usize];
         let read = self.debugger.read(memory, offset, &mut area);
         let warps = self.records.release(&mut area, held);
         let written = read && (warps == 0 || self.debugger.write(memory, offset, &mut area));
         // In any case: it was stopped here.
         let resumed = self.debugger.resume();
-        if !(suspended && forgotten && written && resumed) {
-            tracing::debug!(suspended, forgotten, written, resumed, "warps could not be let go");
+        if !(suspended && forgotten.is_some() && written && resumed) {
+            tracing::debug!(suspended, ?forgotten, written, resumed, "warps could not be let go");
         }
         (written && resumed).then_some(warps)
     }
@@ -430,7 +423,7 @@ impl Means {
     /// Lets the card continue, but for those that fault again and again. These stop all others
     /// within microseconds, so they are left waiting for a while: kernels of innocents end
     /// meanwhile. Then all go on once, so that the card can be given to other processes.
-    fn let_go(&mut self, rounds: &mut Rounds) -> Option<usize> {
+    fn let_go(&self, rounds: &mut Rounds) -> Option<usize> {
         let Piece { memory, offset, length } = self.area;
         let (mut area, mut again) = (vec![0; length as usize], vec![0; length as usize]);
         let read = |into: &mut [u8]| self.debugger.read(memory, offset, into).then_some(());
@@ -453,26 +446,54 @@ impl Means {
 mod tests {
     use super::*;
 
+    /// The debugger of a card, of which no request is answered.
+    fn card(object: u32) -> Debugger {
+        Debugger { descriptor: -1, client: 1, object }
+    }
+
     /// What the driver does to a card that it has let continue is not done; a second card of the
     /// process, stopped with it, goes on.
     #[test]
     fn only_the_card_that_has_gone_on_is_ours() {
-        let card = |object| Debugger { descriptor: -1, client: 1, object };
         let (first, second) = (card(7), card(8));
         let mut handling = Handling { stage: Stage::Resumed, ..Handling::default() };
         let area = Piece { memory: 3, offset: 0, length: LEAST_AREA };
-        let means = Means { records: WarpRecords::for_tests(), debugger: first, area, first: Arc::new([]), multiprocessors: 1, paused: BTreeSet::new() };
+        let means = Means { records: WarpRecords::for_tests(), debugger: first, area, first: Arc::new([]), multiprocessors: 1 };
         handling.stopped.extend([first.name()]);
         handling.resumed.extend([first.name()]);
         assert!(!handling.is_ours(first) && !handling.is_our_area(area), "nothing is known of its warps");
         handling.means = Some(means);
         assert!(handling.is_ours(first) && handling.is_our_area(area) && !handling.is_ours(second));
+        assert!(!handling.before_write(first, area, &[]), "the driver is told that it has written");
         handling.stopped.extend([second.name()]);
         assert!(handling.is_ours(first) && !handling.is_ours(second), "it was not let go yet");
         handling.resumed.extend([second.name()]);
         assert!(handling.is_ours(first) && !handling.is_ours(second) && !handling.is_our_area(Piece { memory: 4, ..area }));
-        handling.stage = Stage::Closed;
-        assert!(!handling.is_ours(first) && !handling.is_our_area(area));
+        for over in [Stage::GivenUp, Stage::Closed] {
+            handling.stage = over;
+            assert!(!handling.is_ours(first) && !handling.is_our_area(area), "{over:?}");
+        }
+    }
+
+    /// Without the number of multiprocessors nobody would see who faults again: the driver goes on
+    /// alone. And a card without a warp tells nothing.
+    #[test]
+    fn how_warps_are_let_go_is_learnt_once() {
+        let mut read = WarpRecords::area_on_multiprocessors(&[0, 2]);
+        read.resize(LEAST_AREA as usize, 0);
+        let mut written = read.clone();
+        WarpRecords::for_tests().release(&mut written, &StillWarps::default());
+        let piece = |memory| Piece { memory, offset: 0, length: LEAST_AREA };
+        let mut handling = Handling { stage: Stage::Stopped, ..Handling::default() };
+        let write = |handling: &mut Handling, memory, read: &[u8], written: &[u8]| {
+            handling.area = Some(Area { piece: piece(memory), bytes: read.to_vec() });
+            handling.before_write(card(memory), piece(memory), written)
+        };
+        assert!(write(&mut handling, 1, &read, &written) && handling.means.is_none());
+        handling.multiprocessors = 4;
+        assert!(write(&mut handling, 1, &read, &written) && handling.means.is_some());
+        assert!(write(&mut handling, 2, &written, &written), "a second card, on which nothing has stopped");
+        assert_eq!(handling.means.map(|means| means.area), Some(piece(1)));
     }
 
     /// Otherwise the driver's call that ends the context would wait as long as the reset.

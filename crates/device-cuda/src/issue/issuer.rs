@@ -533,6 +533,7 @@ impl Issuer {
         }
         let Some(client) = streams.client_of(bound.id) else { return Err(CudaError::INVALID_HANDLE) };
         let stream = streams.tracker.slot(bound.slot).stream();
+        // As for a chain: its time begins with its launch.
         streams.clock.tick();
         self.launch_kernel(&mut streams.tracker, &kernels[0], client, stream)?;
         let (expected_ns, work) = self.describe_kernel(&streams.tracker, &kernels[0]);
@@ -544,7 +545,8 @@ impl Issuer {
     /// Submits a chain that is set to the kernels of these tokens. Returns the number of kernels.
     fn issue_chain(&mut self, streams: &mut Streams, bound: BoundStream, chosen: &ChosenChain, tokens: &[u64]) -> Call<usize> {
         let Streams { queues, tracker, clock, .. } = streams;
-        // What the round has done until here would count as a part of its kernels.
+        // Its time begins with its launch: what the round has done until here is no part of its
+        // kernels.
         clock.tick();
         let now = clock.now();
         let chain = self.chains.chosen(chosen);
