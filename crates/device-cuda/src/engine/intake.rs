@@ -7,12 +7,15 @@ use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
-use crate::issue::{Awaited, Chain, ChainOrder, Lane, Served, StreamQueue, Streams};
+use crate::issue::{Awaited, Chain, ChainOrder, Lane, PendingChain, Served, StreamQueue, Streams};
 use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// For so long the card is kept stopped to make chains in, and until the last one is made.
+const MAKES_FOR: Duration = Duration::from_millis(2);
 
 impl Engine {
     /// Handles a message other than [`Message::End`].
@@ -35,7 +38,10 @@ impl Engine {
                 }
                 self.streams.unpark(client);
             }
-            Message::ChainBuilt(pending, chain) => self.issuer.add_built_chain(pending, chain),
+            Message::ChainBuilt(pending, chain) => {
+                self.orders.note_made(self.streams.clock.now());
+                self.issuer.add_built_chain(pending, chain);
+            }
             // The send fails if the thread has stopped waiting.
             Message::Ping(answer) => drop(answer.send(())),
             Message::AskPast(asker, number) => self.orders.ask(asker, number, self.streams.tracker.last_fences()),
@@ -47,7 +53,7 @@ impl Engine {
                 }
             }
             Message::ForgetKernels(kernels) => {
-                if let Some(order) = self.orders.take_if(|order| order.mentions(&kernels)) {
+                for order in self.orders.take_back(|order| order.mentions(&kernels)) {
                     self.issuer.add_built_chain(order.chain, None);
                 }
                 self.issuer.forget_kernels(&mut self.streams.tracker, &kernels);
@@ -163,8 +169,9 @@ impl Engine {
     /// Serves the queue of one stream, and does what follows from that.
     fn serve_queue(&mut self, id: StreamId) -> Result<(), CudaError> {
         let served = self.issuer.issue_stream(&mut self.streams, id, self.long_work.is_held());
-        if let Some(order) = self.issuer.take_order() {
-            self.order_chain(order);
+        for order in self.issuer.take_ordered() {
+            let is_urgent = order.chain.is_urgent;
+            self.orders.add(order, is_urgent);
         }
         let issued = served.map(|served| match served {
             Served::Done => {}
@@ -220,18 +227,16 @@ impl Engine {
         });
     }
 
-    /// Has a chain made when all that is in flight now has ended.
-    fn order_chain(&mut self, order: ChainOrder) {
-        let number = self.orders.order(order, self.shared.mailboxes.len());
-        for mailbox in self.shared.mailboxes.iter() {
-            mailbox.send(Message::AskPast(self.number, number));
-        }
-    }
-
-    /// Answers the engines whose question is answered by now, and has the waiting chain made, if
-    /// chains may be made now. After an announced fault, here or on another card, none is.
+    /// Asks all engines when what they have in flight has ended, if it is time to. Answers those
+    /// whose question is answered by now, and has the chains made that are due, if any may be made
+    /// now. After an announced fault, here or on another card, none is.
     pub(super) fn serve_orders(&mut self) {
-        let tracker = &mut self.streams.tracker;
+        let Streams { tracker, clock, .. } = &mut self.streams;
+        if let Some(number) = self.orders.ask_next(clock.now(), self.shared.mailboxes.len()) {
+            for mailbox in self.shared.mailboxes.iter() {
+                mailbox.send(Message::AskPast(self.number, number));
+            }
+        }
         for (asker, number) in self.orders.answered(|slot, fence| tracker.is_fence_reached(slot, fence)) {
             self.shared.mailboxes.of(asker).send(Message::Past(number));
         }
@@ -240,26 +245,34 @@ impl Engine {
             && self.shared.spared.get().is_none()
             && self.issuer.may_make_chains(&self.streams)
             && self.shared.gate.may_stop()
-            && let Some(order) = self.orders.take_if(|_| true)
         {
-            self.make_chain(order);
+            let due = self.orders.take_due(self.streams.clock.now());
+            self.make_chains(due);
         }
     }
 
-    /// Has a chain made while nothing runs. Where that does not come soon, none is made, and it is
-    /// ordered again when its kernels come again.
-    fn make_chain(&self, ChainOrder { chain, kernels }: ChainOrder) {
+    /// Has chains made while nothing runs. Those for which that does not come soon, or does not
+    /// last, are not made. They are ordered again when their kernels come again.
+    fn make_chains(&self, orders: Vec<ChainOrder>) {
         let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
-        let address = self.streams.tracker.word_address(chain.word);
+        let addresses: Vec<_> = orders.iter().map(|order| self.streams.tracker.word_address(order.chain.word)).collect();
         self.shared.helpers.run(move || {
-            let begun = Instant::now();
-            let build = || Chain::build(&shared.driver, kernels, shared.own_kernels.fence, chain.word, address, stream, chain.purpose);
-            let built = shared.gate.run_while_stopped(build);
-            if let Some(Err(error)) = &built {
-                tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels");
+            let (begun, ordered) = (Instant::now(), orders.len());
+            let pending: Vec<PendingChain> = orders.iter().map(|order| order.chain).collect();
+            let build = |ChainOrder { chain, kernels }, address| {
+                let made = Chain::build(&shared.driver, kernels, shared.own_kernels.fence, chain.word, address, stream, chain.purpose);
+                made.inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels"))
+            };
+            let built = shared.gate.run_while_stopped(|| {
+                let stopped = Instant::now();
+                let in_time = |_: &_| stopped.elapsed() < MAKES_FOR;
+                orders.into_iter().zip(addresses).take_while(in_time).map(|(order, address)| build(order, address).ok()).collect::<Vec<_>>()
+            });
+            let built = built.unwrap_or_default();
+            tracing::debug!(ordered, made = built.len(), took = ?begun.elapsed(), "chains were to be made");
+            for (chain, built) in pending.into_iter().zip(built.into_iter().chain(std::iter::repeat_with(|| None))) {
+                shared.mailboxes.of(number).send(Message::ChainBuilt(chain, built));
             }
-            tracing::debug!(length = chain.length, purpose = ?chain.purpose, made = built.is_some(), took = ?begun.elapsed(), "a chain was to be made");
-            shared.mailboxes.of(number).send(Message::ChainBuilt(chain, built.and_then(Result::ok)));
         });
     }
 }

@@ -5,21 +5,34 @@
 //! everybody waits. A kernel that nobody expects to be long is the worst: a program runs one twice,
 //! the second time for seconds, and that second time is when a chain is ordered for it.
 //!
-//! So an order waits until all that any engine of the card had in flight has ended. There is one
-//! order at a time for each engine. An order has a number, because one that is taken back may still
+//! So an order waits until all that any engine of the card had in flight has ended. The card is
+//! stopped then, which costs everybody more than the making of one chain does. So orders are
+//! gathered while those before are made and for a while after that, and an engine asks for all of
+//! them together. The time that this takes is a small part of all, with what was saved before;
+//! urgent orders spend more. A question has a number, because orders that are taken back may still
 //! be answered.
 //!
 //! ```text
-//! ordered ── AskPast to all engines ──▶ each answers Past when its work has ended ──▶ due
+//! gathered ── AskPast to all engines ──▶ waiting ── all answer Past: their work has ended ──▶ due
+//!     ▲                                                                                       │
+//!     └────────────── all are made, and a while has passed ◀── in the making ◀────────────────┘
 //! ```
 //!
-//! A chain that is due is made if the card can be stopped for it (`quiet/gate.rs`).
+//! Chains that are due are made if the card can be stopped for them (`quiet/gate.rs`).
 
 use crate::track::SlotIndex;
 
-/// An order that waits.
+/// An engine does not ask for so long after its last chains were made, in nanoseconds. Stopping the
+/// card and making them takes 2 to 5 ms beside eight busy programs.
+const GATHERS_NS: u64 = 4_000_000;
+/// Chains are in the making for one part in so many of an engine's time.
+const PART_OF_TIME: u64 = 100;
+/// Most time for that which is saved, in nanoseconds: what one needs who has just begun.
+const MOST_SAVED_NS: i64 = 100_000_000;
+
+/// Orders that wait for answers.
 struct Waiting<T> {
-    order: T,
+    orders: Vec<T>,
     number: u64,
     /// The engines whose work has not ended.
     missing: usize,
@@ -29,21 +42,44 @@ struct Waiting<T> {
 struct Asked {
     /// The last fence of each driver stream that had work.
     fences: Vec<(SlotIndex, u64)>,
-    /// The engine that asked, and the number of its order.
+    /// The engine that asked, and the number of its question.
     asker: (usize, u64),
 }
 
-/// The waiting order of an engine, and those of which it was asked.
+/// The orders of an engine, and the questions that others have asked it.
 pub(super) struct Orders<T> {
+    gathered: Vec<T>,
+    /// True if one of them is urgent.
+    is_urgent: bool,
     waiting: Option<Waiting<T>>,
+    /// How many are in the making.
+    making: usize,
+    /// When they were taken, and when the last ones were made.
+    taken_ns: u64,
+    made_ns: u64,
+    /// The time for making chains that is left, or by how much too much was spent, and when it was
+    /// last counted. Without any, only urgent orders are made.
+    saved_ns: i64,
+    counted_ns: u64,
     asked: Vec<Asked>,
-    /// The number of the last order.
+    /// The number of the last question.
     last: u64,
 }
 
 impl<T> Default for Orders<T> {
     fn default() -> Self {
-        Orders { waiting: None, asked: Vec::new(), last: 0 }
+        Orders {
+            gathered: Vec::new(),
+            is_urgent: false,
+            waiting: None,
+            making: 0,
+            taken_ns: 0,
+            made_ns: 0,
+            saved_ns: MOST_SAVED_NS,
+            counted_ns: 0,
+            asked: Vec::new(),
+            last: 0,
+        }
     }
 }
 
@@ -51,42 +87,78 @@ impl<T> Orders<T> {
     /// True if nothing waits here.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_none() && self.asked.is_empty()
+        self.gathered.is_empty() && self.waiting.is_none() && self.asked.is_empty()
     }
 
-    /// An order that so many engines are asked about. Returns its number.
-    pub(super) fn order(&mut self, order: T, engines: usize) -> u64 {
+    /// Adds an order.
+    pub(super) fn add(&mut self, order: T, is_urgent: bool) {
+        self.gathered.push(order);
+        self.is_urgent |= is_urgent;
+    }
+
+    /// The number of the next question to so many engines, if orders wait for it and it is time to
+    /// ask.
+    pub(super) fn ask_next(&mut self, now: u64, engines: usize) -> Option<u64> {
+        let since = now.saturating_sub(std::mem::replace(&mut self.counted_ns, now));
+        self.saved_ns = self.saved_ns.saturating_add_unsigned(since / PART_OF_TIME).min(MOST_SAVED_NS);
+        let is_time = now.saturating_sub(self.made_ns) >= GATHERS_NS && (self.is_urgent || self.saved_ns > 0);
+        if !is_time || self.gathered.is_empty() || self.waiting.is_some() || self.making > 0 {
+            return None;
+        }
         self.last += 1;
-        self.waiting = Some(Waiting { order, number: self.last, missing: engines });
-        self.last
+        self.is_urgent = false;
+        self.waiting = Some(Waiting { orders: std::mem::take(&mut self.gathered), number: self.last, missing: engines });
+        Some(self.last)
     }
 
-    /// An engine asks, for its order of this number, when these fences are reached.
+    /// An engine asks, with this number, when these fences are reached.
     pub(super) fn ask(&mut self, engine: usize, number: u64, fences: Vec<(SlotIndex, u64)>) {
         self.asked.push(Asked { fences, asker: (engine, number) });
     }
 
-    /// The engines whose question is answered now, and the numbers of their orders.
+    /// The engines whose question is answered now, with its number.
     pub(super) fn answered(&mut self, mut is_reached: impl FnMut(SlotIndex, u64) -> bool) -> Vec<(usize, u64)> {
         let is_over = |asked: &mut Asked| asked.fences.iter().all(|(slot, fence)| is_reached(*slot, *fence));
         self.asked.extract_if(.., is_over).map(|asked| asked.asker).collect()
     }
 
-    /// The work of an engine has ended that was in flight when this one asked for that order.
+    /// The work of an engine has ended that was in flight when this one asked with that number.
     pub(super) fn note_answer(&mut self, number: u64) {
         if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.number == number) {
             waiting.missing = waiting.missing.saturating_sub(1);
         }
     }
 
-    /// True if no engine is missing for the order.
+    /// True if orders wait for no engine.
     pub(super) fn is_due(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.missing == 0)
     }
 
-    /// Takes the order, if `is_wanted` holds for it.
-    pub(super) fn take_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
-        self.waiting.take_if(|waiting| is_wanted(&waiting.order)).map(|waiting| waiting.order)
+    /// Takes the orders that are due. They are in the making until [`Orders::note_made`].
+    pub(super) fn take_due(&mut self, now: u64) -> Vec<T> {
+        let due = self.waiting.take_if(|waiting| waiting.missing == 0).map_or_else(Vec::new, |waiting| waiting.orders);
+        self.making += due.len();
+        self.taken_ns = now;
+        due
+    }
+
+    /// One that was in the making was made, or will not be.
+    pub(super) fn note_made(&mut self, now: u64) {
+        self.making = self.making.saturating_sub(1);
+        self.made_ns = now;
+        if self.making == 0 {
+            self.saved_ns = self.saved_ns.saturating_sub_unsigned(now.saturating_sub(self.taken_ns)).max(-MOST_SAVED_NS);
+        }
+    }
+
+    /// Takes back the orders that wait and for which `is_gone` holds.
+    pub(super) fn take_back(&mut self, is_gone: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut taken: Vec<T> = self.gathered.extract_if(.., |order| is_gone(order)).collect();
+        if let Some(waiting) = &mut self.waiting {
+            taken.extend(waiting.orders.extract_if(.., |order| is_gone(order)));
+            self.waiting.take_if(|waiting| waiting.orders.is_empty());
+        }
+        taken
     }
 }
 
@@ -95,31 +167,82 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_waits_for_the_work_of_all_engines() {
+    fn orders_wait_for_the_work_of_all_engines() {
         let (mut first, mut second) = (Orders::default(), Orders::<()>::default());
-        assert_eq!(first.order("chain", 2), 1);
+        first.add("chain", true);
+        assert_eq!(first.ask_next(GATHERS_NS, 2), Some(1));
         first.ask(0, 1, vec![(3, 7), (4, 1)]);
         second.ask(0, 1, Vec::new());
         assert_eq!(second.answered(|_, _| false), [(0, 1)], "it had nothing in flight");
         first.note_answer(1);
         assert!(first.answered(|slot, _| slot == 4).is_empty() && !first.is_due(), "one stream still runs");
+        assert!(first.take_due(GATHERS_NS).is_empty());
         assert_eq!(first.answered(|slot, fence| slot == 4 || fence <= 7), [(0, 1)]);
-        assert!(!first.is_due());
         first.note_answer(1);
         assert!(first.is_due() && !first.is_empty());
-        assert_eq!((first.take_if(|_| false), first.take_if(|_| true)), (None, Some("chain")));
+        assert_eq!(first.take_due(GATHERS_NS), ["chain"]);
         assert!(first.is_empty() && !first.is_due());
     }
 
     #[test]
-    fn answers_to_an_order_that_was_taken_back_count_for_no_other() {
+    fn answers_for_orders_that_were_taken_back_count_for_no_others() {
         let mut orders = Orders::default();
-        let old = orders.order("old", 1);
-        assert_eq!(orders.take_if(|order| *order == "old"), Some("old"));
-        let new = orders.order("new", 1);
+        orders.add("old", false);
+        let old = orders.ask_next(GATHERS_NS, 1).expect("it is time");
+        assert_eq!(orders.take_back(|order| *order == "old"), ["old"]);
+        orders.add("new", false);
+        let new = orders.ask_next(GATHERS_NS, 1).expect("nothing else waits");
         orders.note_answer(old);
         assert!(!orders.is_due());
         orders.note_answer(new);
         assert!(orders.is_due());
+    }
+
+    #[test]
+    fn orders_are_gathered_while_others_are_made_and_for_a_while_after_that() {
+        let (mut orders, begun) = (Orders::default(), 1_000 * GATHERS_NS);
+        orders.add(1, false);
+        let number = orders.ask_next(begun, 1).expect("the last ones were made long ago");
+        orders.add(2, true);
+        assert_eq!(orders.ask_next(begun + GATHERS_NS, 1), None, "a question is open");
+        orders.note_answer(number);
+        assert_eq!(orders.take_due(begun), [1]);
+        orders.add(3, false);
+        assert_eq!(orders.ask_next(begun + GATHERS_NS, 1), None, "one is in the making");
+        orders.note_made(begun);
+        assert_eq!(orders.ask_next(begun + GATHERS_NS - 1, 1), None);
+        assert!(!orders.is_empty());
+        assert_eq!(orders.take_back(|order| *order == 2), [2]);
+        let number = orders.ask_next(begun + GATHERS_NS, 1).expect("a while has passed");
+        orders.note_answer(number);
+        assert_eq!(orders.take_due(begun + GATHERS_NS), [3]);
+    }
+
+    /// Has an order made that takes so long. When it was made.
+    fn make(orders: &mut Orders<()>, begun: u64, takes: u64) -> Option<u64> {
+        let number = orders.ask_next(begun, 1)?;
+        orders.note_answer(number);
+        orders.take_due(begun).iter().for_each(|()| orders.note_made(begun + takes));
+        Some(begun + takes)
+    }
+
+    #[test]
+    fn chains_are_made_for_a_small_part_of_the_time_but_urgent_ones_at_once() {
+        const TAKES: u64 = 5_000_000;
+        let (mut orders, mut now, mut made) = (Orders::default(), 1_000 * GATHERS_NS, 0);
+        let most_saved = MOST_SAVED_NS.unsigned_abs();
+        let end = now + 20 * most_saved;
+        while now < end {
+            if orders.gathered.is_empty() {
+                orders.add((), false);
+            }
+            now = make(&mut orders, now, TAKES).inspect(|_| made += 1).unwrap_or(now + GATHERS_NS);
+        }
+        let (saved, later) = (most_saved / TAKES, 20 * most_saved / PART_OF_TIME / TAKES);
+        assert!((saved..=saved + later + 2).contains(&made), "{made} were made, {saved} with what was saved");
+        orders.saved_ns = -MOST_SAVED_NS;
+        assert_eq!(make(&mut orders, now, TAKES), None);
+        orders.add((), true);
+        assert!(make(&mut orders, now + GATHERS_NS, TAKES).is_some(), "an urgent one");
     }
 }

@@ -6,7 +6,13 @@
 //! of its own for them, in which few nodes have to be set (decision 0121). Any other batch is cut
 //! into general lengths, and a general chain is set to each.
 //!
-//! A helper thread makes the chains. Until a chain is made, kernels are launched one by one.
+//! A helper thread makes the chains, several at once: the card is stopped for that. Until a chain
+//! is made, kernels are launched one by one. The first chain of a stream for a segment is worth a
+//! stop of its own, because the program will bring that segment again and again. Where other
+//! batches end is chance: there are always new ones, and the card would be stopped all the time. So
+//! these need to have come very often, and their chains are made rarely, or on another's occasion.
+//! Few chains are better than many: what the driver knows of a chain is no longer in the
+//! processor's cache when its turn comes (docs/performance.md).
 
 use super::chain::{Chain, Purpose, join_shapes};
 use super::plan::PlannedKernel;
@@ -21,12 +27,13 @@ use smallvec::SmallVec;
 pub(super) const LONGEST_CHAIN: usize = 128;
 /// The lengths of general chains. A batch that has no chain of its own is cut into these lengths.
 const GENERAL_LENGTHS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128];
-/// A segment, or a batch of a general length, gets a chain of its own when it has come this often.
+/// A segment gets a chain of its own when it has come this often.
 const OFTEN: u8 = 3;
-/// A batch of another length, which ends where it does by chance, gets a chain of its own when it
-/// has come this often.
+/// A batch that ends where it does by chance gets a chain of its own when it has come this often.
+/// Short ones get a general chain no sooner, either.
 const VERY_OFTEN: u8 = 24;
-/// A sequence of functions gets a general chain when it has come this often, with any parameters.
+/// A longer sequence of functions gets a general chain when it has come this often, with any
+/// parameters.
 const AGAIN: u8 = 2;
 /// Most chains of a stream for the same functions, of any number. There are several because a chain
 /// that runs cannot be set, and because a program may run the same functions on several things in
@@ -41,6 +48,11 @@ const TWIN_COUNTS: u64 = 0x7_0171_5eed;
 const RETARGETED_LENGTH: usize = 4;
 /// A chain that was not used for this many launches of chains may be evicted.
 const OLD_LAUNCHES: u64 = 1024;
+/// Most chains of an engine that are ordered and not made, and most of them that are not urgent.
+const MOST_PENDING: usize = 24;
+const MOST_NOT_URGENT: usize = 16;
+/// Most chains of an engine.
+const MOST_CHAINS: usize = 256;
 /// Most batches that are counted. After that, counting starts again.
 const COUNTED_BATCHES: usize = 4096;
 
@@ -111,15 +123,26 @@ pub(super) struct ChosenChain {
     pub nodes_set: usize,
 }
 
-/// A chain that is being made.
+/// A chain that is ordered and not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PendingChain {
     /// The number of its kernels.
     pub length: usize,
+    /// The hash of their functions.
+    shape: u64,
+    /// True for a stream's first chain for a segment.
+    pub is_urgent: bool,
     /// The word for its fence.
     pub word: FenceWord,
     /// What it is for.
     pub purpose: Purpose,
+}
+
+impl PendingChain {
+    /// True if it may serve batches of its length and this shape, for this purpose.
+    fn is_for(&self, shape: u64, purpose: Purpose) -> bool {
+        self.purpose == purpose && (purpose == Purpose::General || self.shape == shape)
+    }
 }
 
 /// A chain of a stream that fits a batch.
@@ -150,9 +173,8 @@ impl ChainOrder {
 pub(super) struct Chains {
     /// The chains, by length.
     by_length: Vec<Shelf>,
-    /// The chain that is being made. There is one at a time, because making a chain delays other
-    /// clients' launches.
-    pending: Option<PendingChain>,
+    /// The chains that are ordered and not made.
+    pending: Vec<PendingChain>,
     /// How often batches have come for which no chain was set.
     counts: FxHashMap<u64, u8>,
     /// Words that no chain uses.
@@ -174,7 +196,7 @@ impl Chains {
         by_length.resize_with(LONGEST_CHAIN + 1, Shelf::default);
         Chains {
             by_length,
-            pending: None,
+            pending: Vec::new(),
             counts: FxHashMap::default(),
             words: words.collect(),
             retired: Vec::new(),
@@ -205,7 +227,7 @@ impl Chains {
         for length in [own, general] {
             let beginning = batch.beginning(length);
             let shape = join_shapes(beginning.shapes);
-            let often = if repeats || length == general { OFTEN } else { VERY_OFTEN };
+            let often = if repeats && length == own { OFTEN } else { VERY_OFTEN };
             let mut found = self.find_own(stream, &beginning, shape, &mut is_reached);
             let is_wanted = self.makes_chains
                 && order.is_none()
@@ -216,8 +238,10 @@ impl Chains {
                     // What repeats gets its own chain, and is not cut into others meanwhile.
                     None => (length == own || !repeats) && self.comes_often(key_of(stream, shape), often),
                 };
-            if is_wanted && self.pending.is_none() && self.by_length[length].own(stream, shape).count() < twin_limit(length) {
-                order = self.order_chain(beginning.kernels, Purpose::Own(stream), &mut is_reached);
+            let twins = if is_wanted { self.by_length[length].own(stream, shape).count() } else { 0 };
+            if is_wanted && twins < twin_limit(length) {
+                let is_urgent = segment == Some(length) && repeats && twins == 0;
+                order = self.order_chain(beginning.kernels, shape, Purpose::Own(stream), is_urgent, &mut is_reached);
                 // An evicted chain makes others move.
                 found = self.find_own(stream, &beginning, shape, &mut is_reached);
             }
@@ -237,8 +261,9 @@ impl Chains {
             }
             None => {
                 // A batch that comes once is not worth a graph.
-                let again = self.makes_chains && order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
-                let order = if again { self.order_chain(beginning.kernels, Purpose::General, &mut is_reached) } else { order };
+                let often = if general < RETARGETED_LENGTH { VERY_OFTEN } else { AGAIN };
+                let again = self.makes_chains && order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, often);
+                let order = if again { self.order_chain(beginning.kernels, shape, Purpose::General, false, &mut is_reached) } else { order };
                 (None, order)
             }
         }
@@ -315,25 +340,38 @@ impl Chains {
         *times >= often
     }
 
-    /// Requests a chain of these kernels, if there is a free word and no chain is being made.
-    fn order_chain(&mut self, kernels: &[PlannedKernel], purpose: Purpose, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<ChainOrder> {
+    /// Requests a chain of these kernels of this shape, if there is a free word, not too much is
+    /// ordered, and nothing that may serve as well: a stream gets twins one after the other, and
+    /// general chains of one length serve many kernels.
+    fn order_chain(
+        &mut self,
+        kernels: &[PlannedKernel],
+        shape: u64,
+        purpose: Purpose,
+        is_urgent: bool,
+        is_reached: &mut impl FnMut(SlotIndex, u64) -> bool,
+    ) -> Option<ChainOrder> {
         let length = kernels.len();
-        if self.pending.is_some() {
+        let others = self.pending.iter().filter(|other| other.length == length);
+        let is_full = self.pending.len() >= MOST_PENDING || (!is_urgent && self.pending.iter().filter(|other| !other.is_urgent).count() >= MOST_NOT_URGENT);
+        if is_full || others.clone().any(|other| other.is_for(shape, purpose)) {
             return None;
         }
-        if self.by_length[length].len() >= chain_limit(length) || self.words.is_empty() {
-            self.evict_oldest(length, is_reached)?;
+        let all = self.by_length.iter().map(Shelf::len).sum::<usize>() + self.pending.len();
+        if self.by_length[length].len() + others.count() >= chain_limit(length) {
+            self.evict_oldest(length..length + 1, is_reached)?;
+        } else if all >= MOST_CHAINS || self.words.is_empty() {
+            self.evict_oldest(1..LONGEST_CHAIN + 1, is_reached)?;
         }
-        let chain = PendingChain { length, word: self.words.pop()?, purpose };
-        self.pending = Some(chain);
+        let chain = PendingChain { length, shape, is_urgent, word: self.words.pop()?, purpose };
+        self.pending.push(chain);
         Some(ChainOrder { chain, kernels: kernels.to_vec() })
     }
 
-    /// Evicts the chain that was not used for the longest time: one of this length if there are as
-    /// many as allowed, else one of any length. Returns `None` if all are in use.
-    fn evict_oldest(&mut self, length: usize, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<()> {
+    /// Evicts the chain of these lengths that was not used for the longest time. Returns `None` if
+    /// all are in use.
+    fn evict_oldest(&mut self, lengths: std::ops::Range<usize>, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<()> {
         let old = self.launches.checked_sub(OLD_LAUNCHES)?;
-        let lengths = if self.by_length[length].len() >= chain_limit(length) { length..length + 1 } else { 1..LONGEST_CHAIN + 1 };
         let mut oldest: Option<(u64, usize, usize)> = None;
         for length in lengths {
             for (index, chain) in self.by_length[length].iter_mut() {
@@ -362,7 +400,7 @@ impl Chains {
 
     /// Adds a chain that a helper thread has made. `None` if it could not be made.
     pub(super) fn add_built(&mut self, pending: PendingChain, chain: Option<Chain>) {
-        self.pending = None;
+        self.pending.retain(|other| *other != pending);
         match chain {
             Some(mut chain) => {
                 // Nobody could use it before, so it is not old.

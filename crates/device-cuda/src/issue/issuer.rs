@@ -105,8 +105,8 @@ pub(crate) struct Issuer {
     printing: Printing,
     standing: StandingWork,
     chains: Chains,
-    /// A request to make a chain, until the engine takes it.
-    order: Option<ChainOrder>,
+    /// Requests to make chains, until the engine takes them.
+    ordered: Vec<ChainOrder>,
     /// Kernels that will be submitted together. Empty between two queues.
     batch: Vec<PlannedKernel>,
     /// The tokens of the kernels in `batch`.
@@ -163,7 +163,7 @@ impl Issuer {
             printing,
             standing,
             chains: Chains::new(Tracker::chain_words()),
-            order: None,
+            ordered: Vec::new(),
             batch: Vec::new(),
             tokens: Vec::new(),
             shapes: Vec::new(),
@@ -592,9 +592,7 @@ impl Issuer {
         }
         let (chosen, order) = self.chains.choose(batch, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();
-        if order.is_some() {
-            self.order = order;
-        }
+        self.ordered.extend(order);
         chosen
     }
 
@@ -615,9 +613,9 @@ impl Issuer {
 
     // ---- for the engine
 
-    /// Takes the request to make a chain, if there is one.
-    pub(crate) fn take_order(&mut self) -> Option<ChainOrder> {
-        self.order.take()
+    /// Takes the requests to make chains.
+    pub(crate) fn take_ordered(&mut self) -> impl Iterator<Item = ChainOrder> {
+        self.ordered.drain(..)
     }
 
     /// From now on no chains are made, or they are made again.
