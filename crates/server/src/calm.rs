@@ -22,7 +22,7 @@ const LONGEST_END: Duration = Duration::from_millis(1_500);
 
 /// An executor that begins to serve spares nothing for so long. It makes most of its chains then,
 /// and the one that has lost its device stays for 250 ms.
-const BEFORE_SPARING: Duration = Duration::from_millis(200);
+const BEFORE_SPARING: Duration = Duration::from_millis(240);
 /// An executor that comes up is up by then, or nothing is spared for it any longer.
 const LONGEST_COMING_UP: Duration = Duration::from_millis(1_500);
 

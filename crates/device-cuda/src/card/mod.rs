@@ -16,7 +16,7 @@ use crate::context::{
 };
 use crate::counters::Counters;
 use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, take_output, watch_requests};
-use crate::engine::{Engine, Mailboxes, Message, SPARED_WAITS, Shared, watch_engines};
+use crate::engine::{DueChains, Engine, Mailboxes, Message, SPARED_WAITS, Shared, watch_engines};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
 use crate::quiet::Gate;
@@ -154,6 +154,7 @@ impl Card {
             filling: FillingKernels::default(),
             lanes: Lanes::of_queues(driver.queues()?, settings.engines),
             standing: StandingWork::default(),
+            due: DueChains::default(),
             loss: Loss::default(),
             watch,
             membership: Membership::begin(),

@@ -1,5 +1,6 @@
 //! Handling messages, and serving the queues that are ready.
 
+use super::due::DueChain;
 use super::ends::Admission;
 use super::handover::Evacuation;
 use super::message::Message;
@@ -7,15 +8,16 @@ use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
-use crate::issue::{Awaited, Chain, ChainOrder, Lane, PendingChain, Served, StreamQueue, Streams};
+use crate::issue::{Awaited, Chain, ChainOrder, Lane, Served, StreamQueue, Streams};
 use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// For so long the card is kept stopped to make chains in, and until the last one is made.
-const MAKES_FOR: Duration = Duration::from_millis(2);
+/// For so long the card is kept stopped to make chains in, and until the last one is made. Until it
+/// stands still takes as long, beside eight busy programs.
+const MAKES_FOR: Duration = Duration::from_millis(4);
 
 impl Engine {
     /// Handles a message other than [`Message::End`].
@@ -251,27 +253,32 @@ impl Engine {
         }
     }
 
-    /// Has chains made while nothing runs. Those for which that does not come soon, or does not
-    /// last, are not made. They are ordered again when their kernels come again.
+    /// Has chains made while nothing runs, with those of other engines that are due by then. Those
+    /// for which that does not come soon, or does not last, are not made. They are ordered again
+    /// when their kernels come again.
     fn make_chains(&self, orders: Vec<ChainOrder>) {
-        let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
-        let addresses: Vec<_> = orders.iter().map(|order| self.streams.tracker.word_address(order.chain.word)).collect();
+        let (tracker, stream, engine) = (&self.streams.tracker, self.helper_stream, self.number);
+        self.shared.due.add(orders.into_iter().map(|order| DueChain { address: tracker.word_address(order.chain.word), order, engine, stream }));
+        let shared = self.shared.clone();
         self.shared.helpers.run(move || {
-            let (begun, ordered) = (Instant::now(), orders.len());
-            let pending: Vec<PendingChain> = orders.iter().map(|order| order.chain).collect();
-            let build = |ChainOrder { chain, kernels }, address| {
+            if shared.due.is_empty() {
+                return;
+            }
+            let begun = Instant::now();
+            let build = |DueChain { order: ChainOrder { chain, kernels }, address, stream, .. }: DueChain| {
                 let made = Chain::build(&shared.driver, kernels, shared.own_kernels.fence, chain.word, address, stream, chain.purpose);
-                made.inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels"))
+                made.inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels")).ok()
             };
-            let built = shared.gate.run_while_stopped(|| {
+            let made = shared.gate.run_while_stopped(|| {
                 let stopped = Instant::now();
-                let in_time = |_: &_| stopped.elapsed() < MAKES_FOR;
-                orders.into_iter().zip(addresses).take_while(in_time).map(|(order, address)| build(order, address).ok()).collect::<Vec<_>>()
+                let build = |due| if stopped.elapsed() < MAKES_FOR { build(due) } else { None };
+                shared.due.take().into_iter().map(|due| (due.engine, due.order.chain, build(due))).collect::<Vec<_>>()
             });
-            let built = built.unwrap_or_default();
-            tracing::debug!(ordered, made = built.len(), took = ?begun.elapsed(), "chains were to be made");
-            for (chain, built) in pending.into_iter().zip(built.into_iter().chain(std::iter::repeat_with(|| None))) {
-                shared.mailboxes.of(number).send(Message::ChainBuilt(chain, built));
+            let ended = made.unwrap_or_else(|| shared.due.take().into_iter().map(|due| (due.engine, due.order.chain, None)).collect());
+            let made = ended.iter().filter(|(.., chain)| chain.is_some()).count();
+            tracing::debug!(ordered = ended.len(), made, took = ?begun.elapsed(), "chains were to be made");
+            for (engine, pending, chain) in ended {
+                shared.mailboxes.of(engine).send(Message::ChainBuilt(pending, chain));
             }
         });
     }

@@ -13,13 +13,15 @@
 //!                                           ┌──────────────────────────────┘
 //!                                           └─▶ state ─▶ shared ─▶ message ─▶ handover
 //!                                                 └────▶ ends ◀──┼──────────────┘
-//!                                                 └────▶ orders  └─▶ assign
+//!                                                 └────▶ orders  ├─▶ assign
+//!                                                                └─▶ due
 //! ```
 
 mod assign;
 mod close;
 mod complete;
 mod conclude;
+mod due;
 mod ends;
 mod evacuate;
 mod finish;
@@ -37,6 +39,7 @@ mod stall;
 mod state;
 
 pub(crate) use conclude::SPARED_WAITS;
+pub(crate) use due::DueChains;
 pub(crate) use message::{Mailboxes, Message};
 pub(crate) use shared::Shared;
 pub(crate) use stall::watch_engines;

@@ -23,8 +23,8 @@
 use crate::track::SlotIndex;
 
 /// An engine does not ask for so long after its last chains were made, in nanoseconds. Stopping the
-/// card and making them takes 2 to 5 ms beside eight busy programs.
-const GATHERS_NS: u64 = 4_000_000;
+/// card and making them takes 5 to 10 ms beside eight busy programs.
+const GATHERS_NS: u64 = 8_000_000;
 /// Chains are in the making for one part in so many of an engine's time.
 const PART_OF_TIME: u64 = 100;
 /// Most time for that which is saved, in nanoseconds: what one needs who has just begun.

@@ -1,5 +1,6 @@
 //! The state that a card shares with its engines.
 
+use super::due::DueChains;
 use super::message::{Mailboxes, Message};
 use crate::context::OwnKernels;
 use crate::counters::Counters;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub counters: Arc<Counters>,
     /// The kernels that this crate itself runs.
     pub own_kernels: OwnKernels,
+    /// The chains to make as soon as the card stands still.
+    pub due: DueChains,
     /// The gate to a quiet card.
     pub gate: Arc<Gate>,
     /// The helper threads.
