@@ -9,7 +9,7 @@
 //! stopped then, which costs everybody more than the making of one chain does. So orders are
 //! gathered while those before are made and for a while after that, and an engine asks for all of
 //! them together. The time that this takes is a small part of all, with what was saved before;
-//! urgent orders spend more. A question has a number, because orders that are taken back may still
+//! urgent orders may borrow some. A question has a number, because orders that are taken back may still
 //! be answered.
 //!
 //! ```text
@@ -24,11 +24,13 @@ use crate::track::SlotIndex;
 
 /// An engine does not ask for so long after its last chains were made, in nanoseconds. Stopping the
 /// card and making them takes 5 to 10 ms beside eight busy programs.
-const GATHERS_NS: u64 = 8_000_000;
+const GATHERS_NS: u64 = 5_000_000;
 /// Chains are in the making for one part in so many of an engine's time.
 const PART_OF_TIME: u64 = 100;
-/// Most time for that which is saved, in nanoseconds: what one needs who has just begun.
-const MOST_SAVED_NS: i64 = 100_000_000;
+/// Most time for that which is saved, in nanoseconds, and most that urgent orders borrow: together
+/// what one needs who has just begun.
+const MOST_SAVED_NS: i64 = 40_000_000;
+const MOST_BORROWED_NS: i64 = 60_000_000;
 
 /// Orders that wait for answers.
 struct Waiting<T> {
@@ -57,8 +59,8 @@ pub(super) struct Orders<T> {
     /// When they were taken, and when the last ones were made.
     taken_ns: u64,
     made_ns: u64,
-    /// The time for making chains that is left, or by how much too much was spent, and when it was
-    /// last counted. Without any, only urgent orders are made.
+    /// The time for making chains that is left, or how much was borrowed, and when it was last
+    /// counted. Without any, only urgent orders are made.
     saved_ns: i64,
     counted_ns: u64,
     asked: Vec<Asked>,
@@ -101,7 +103,7 @@ impl<T> Orders<T> {
     pub(super) fn ask_next(&mut self, now: u64, engines: usize) -> Option<u64> {
         let since = now.saturating_sub(std::mem::replace(&mut self.counted_ns, now));
         self.saved_ns = self.saved_ns.saturating_add_unsigned(since / PART_OF_TIME).min(MOST_SAVED_NS);
-        let is_time = now.saturating_sub(self.made_ns) >= GATHERS_NS && (self.is_urgent || self.saved_ns > 0);
+        let is_time = now.saturating_sub(self.made_ns) >= GATHERS_NS && self.saved_ns > if self.is_urgent { -MOST_BORROWED_NS } else { 0 };
         if !is_time || self.gathered.is_empty() || self.waiting.is_some() || self.making > 0 {
             return None;
         }
@@ -147,7 +149,7 @@ impl<T> Orders<T> {
         self.making = self.making.saturating_sub(1);
         self.made_ns = now;
         if self.making == 0 {
-            self.saved_ns = self.saved_ns.saturating_sub_unsigned(now.saturating_sub(self.taken_ns)).max(-MOST_SAVED_NS);
+            self.saved_ns = self.saved_ns.saturating_sub_unsigned(now.saturating_sub(self.taken_ns)).max(-2 * MOST_BORROWED_NS);
         }
     }
 
@@ -240,9 +242,12 @@ mod tests {
         }
         let (saved, later) = (most_saved / TAKES, 20 * most_saved / PART_OF_TIME / TAKES);
         assert!((saved..=saved + later + 2).contains(&made), "{made} were made, {saved} with what was saved");
-        orders.saved_ns = -MOST_SAVED_NS;
+        orders.saved_ns = -MOST_BORROWED_NS / 2;
         assert_eq!(make(&mut orders, now, TAKES), None);
         orders.add((), true);
         assert!(make(&mut orders, now + GATHERS_NS, TAKES).is_some(), "an urgent one");
+        orders.saved_ns = -2 * MOST_BORROWED_NS;
+        orders.add((), true);
+        assert_eq!(make(&mut orders, now + 3 * GATHERS_NS, TAKES), None, "too much is borrowed");
     }
 }
