@@ -22,7 +22,11 @@ pub struct Counters {
     pub quiets: AtomicU64,
     /// Requests among them that timed out and went on beside a long kernel.
     pub quiet_timeouts: AtomicU64,
-    /// Attempts to make a chain for which the card did not become still soon enough.
+    /// Chains that were made.
+    pub chains_made: AtomicU64,
+    /// Times the card was stopped to make chains.
+    pub stops: AtomicU64,
+    /// Attempts to make chains for which the card did not become still soon enough.
     pub failed_stops: AtomicU64,
 }
 

@@ -27,8 +27,9 @@ const LONGEST: Duration = Duration::from_secs(900);
 const LONGEST_START: Duration = Duration::from_secs(40);
 /// Copies of a program that does not tell of its requests.
 const MOST_SILENT: u32 = 2;
-/// A crowd of at most so many runs twice on a card, and the faster round counts: few programs are as
-/// fast as the host lets them, and what else a machine does slows it down and never speeds it up.
+/// A crowd of at most so many runs twice on a card, and the faster round counts: few programs are
+/// as fast as the host lets them, and what else a machine does slows it down and never speeds it
+/// up.
 pub const MOST_TWICE: u32 = 2;
 
 /// What a crowd has shown.

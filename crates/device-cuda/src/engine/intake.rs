@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 /// For so long the card is kept stopped to make chains in, and until the last one is made. Until it
 /// stands still takes as long, beside eight busy programs.
 const MAKES_FOR: Duration = Duration::from_millis(4);
+/// So many chains are made in any case: another stop would take longer.
+const LEAST_MADE: usize = 4;
 
 impl Engine {
     /// Handles a message other than [`Message::End`].
@@ -270,12 +272,15 @@ impl Engine {
                 made.inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels")).ok()
             };
             let made = shared.gate.run_while_stopped(|| {
+                shared.counters.stops.fetch_add(1, Ordering::Relaxed);
                 let stopped = Instant::now();
-                let build = |due| if stopped.elapsed() < MAKES_FOR { build(due) } else { None };
-                shared.due.take().into_iter().map(|due| (due.engine, due.order.chain, build(due))).collect::<Vec<_>>()
+                let may_go_on = |made: usize| made < LEAST_MADE || stopped.elapsed() < MAKES_FOR;
+                let build = |(made, due): (usize, DueChain)| (due.engine, due.order.chain, if may_go_on(made) { build(due) } else { None });
+                shared.due.take().into_iter().enumerate().map(build).collect::<Vec<_>>()
             });
             let ended = made.unwrap_or_else(|| shared.due.take().into_iter().map(|due| (due.engine, due.order.chain, None)).collect());
             let made = ended.iter().filter(|(.., chain)| chain.is_some()).count();
+            shared.counters.chains_made.fetch_add(made as u64, Ordering::Relaxed);
             tracing::debug!(ordered = ended.len(), made, took = ?begun.elapsed(), "chains were to be made");
             for (engine, pending, chain) in ended {
                 shared.mailboxes.of(engine).send(Message::ChainBuilt(pending, chain));

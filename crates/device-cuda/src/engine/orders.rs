@@ -9,8 +9,8 @@
 //! stopped then, which costs everybody more than the making of one chain does. So orders are
 //! gathered while those before are made and for a while after that, and an engine asks for all of
 //! them together. The time that this takes is a small part of all, with what was saved before;
-//! urgent orders may borrow some. A question has a number, because orders that are taken back may still
-//! be answered.
+//! urgent orders may borrow some. A question has a number, because orders that are taken back may
+//! still be answered.
 //!
 //! ```text
 //! gathered ── AskPast to all engines ──▶ waiting ── all answer Past: their work has ended ──▶ due
@@ -29,8 +29,8 @@ const GATHERS_NS: u64 = 5_000_000;
 const PART_OF_TIME: u64 = 100;
 /// Most time for that which is saved, in nanoseconds, and most that urgent orders borrow: together
 /// what one needs who has just begun.
-const MOST_SAVED_NS: i64 = 40_000_000;
-const MOST_BORROWED_NS: i64 = 60_000_000;
+const MOST_SAVED_NS: i64 = 80_000_000;
+const MOST_BORROWED_NS: i64 = 40_000_000;
 
 /// Orders that wait for answers.
 struct Waiting<T> {

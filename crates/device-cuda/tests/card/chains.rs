@@ -21,6 +21,35 @@ fn chains() -> u64 {
     card.counters().chains.load(Ordering::Relaxed)
 }
 
+/// Many streams want chains at about the same time: the card is not stopped for each of them.
+#[test]
+fn chains_of_many_streams_are_made_in_few_stops() {
+    if std::env::var(super::CARD).is_err() {
+        ["1", "2"].iter().for_each(|engines| run_nested("chains::chains_of_many_streams_are_made_in_few_stops", &[("CUMUX_DISPATCHERS", engines)]));
+        return;
+    }
+    const STREAMS: usize = 16;
+    let setup = Setup::new(open);
+    let clients = [1, 2].map(|id| setup.client(id));
+    let own: Vec<_> = clients.iter().map(|client| (client, client.kernels(), client.allocate(8))).collect();
+    let streams: Vec<_> = (0..STREAMS).map(|number| (&own[number % 2], own[number % 2].0.stream())).collect();
+    let read = || {
+        let card = OPENED.get().and_then(Weak::upgrade).expect("it is open");
+        [&card.counters().chains_made, &card.counters().stops].map(|count| count.load(Ordering::Relaxed))
+    };
+    while read()[0] < STREAMS as u64 {
+        // All at once, so that they want chains at once on a slow machine, too.
+        let runs: Vec<_> = streams
+            .iter()
+            .map(|((client, module, out), stream)| (client, client.launch(*stream, module, "fill", 1, 32, Args::new().u64(*out).u32(1).u32(5))))
+            .collect();
+        runs.into_iter().for_each(|(client, run)| client.done(run));
+    }
+    let [made, stops] = read();
+    assert!(stops < made, "{made} chains were made in {stops} stops");
+    eprintln!("{}", super::PASSED);
+}
+
 /// Making one may wait for a kernel that runs, and everybody waits for the making. Another engine
 /// than that of the kernel's client does not see the kernel by itself.
 #[test]
