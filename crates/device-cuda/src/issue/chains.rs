@@ -15,6 +15,7 @@
 //! processor's cache when its turn comes (docs/performance.md).
 
 use super::chain::{Chain, Purpose, join_shapes};
+use super::pending::{PendingChain, PendingChains};
 use super::plan::PlannedKernel;
 use super::segments::SHORTEST_SEGMENT;
 use super::shelf::{Shelf, key_of};
@@ -48,9 +49,6 @@ const TWIN_COUNTS: u64 = 0x7_0171_5eed;
 const RETARGETED_LENGTH: usize = 4;
 /// A chain that was not used for this many launches of chains may be evicted.
 const OLD_LAUNCHES: u64 = 1024;
-/// Most chains of an engine that are ordered and not made, and most of them that are not urgent.
-const MOST_PENDING: usize = 24;
-const MOST_NOT_URGENT: usize = 16;
 /// Most chains of an engine.
 const MOST_CHAINS: usize = 256;
 /// Most batches that are counted. After that, counting starts again.
@@ -123,28 +121,6 @@ pub(super) struct ChosenChain {
     pub nodes_set: usize,
 }
 
-/// A chain that is ordered and not made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PendingChain {
-    /// The number of its kernels.
-    pub length: usize,
-    /// The hash of their functions.
-    shape: u64,
-    /// True for a stream's first chain for a segment.
-    pub is_urgent: bool,
-    /// The word for its fence.
-    pub word: FenceWord,
-    /// What it is for.
-    pub purpose: Purpose,
-}
-
-impl PendingChain {
-    /// True if it may serve batches of its length and this shape, for this purpose.
-    fn is_for(&self, shape: u64, purpose: Purpose) -> bool {
-        self.purpose == purpose && (purpose == Purpose::General || self.shape == shape)
-    }
-}
-
 /// A chain of a stream that fits a batch.
 #[derive(Debug, Clone, Copy)]
 struct OwnChain {
@@ -174,7 +150,7 @@ pub(super) struct Chains {
     /// The chains, by length.
     by_length: Vec<Shelf>,
     /// The chains that are ordered and not made.
-    pending: Vec<PendingChain>,
+    pending: PendingChains,
     /// How often batches have come for which no chain was set.
     counts: FxHashMap<u64, u8>,
     /// Words that no chain uses.
@@ -196,7 +172,7 @@ impl Chains {
         by_length.resize_with(LONGEST_CHAIN + 1, Shelf::default);
         Chains {
             by_length,
-            pending: Vec::new(),
+            pending: PendingChains::default(),
             counts: FxHashMap::default(),
             words: words.collect(),
             retired: Vec::new(),
@@ -340,9 +316,8 @@ impl Chains {
         *times >= often
     }
 
-    /// Requests a chain of these kernels of this shape, if there is a free word, not too much is
-    /// ordered, and nothing that may serve as well: a stream gets twins one after the other, and
-    /// general chains of one length serve many kernels.
+    /// Requests a chain of these kernels of this shape, if there is a free word and it may be
+    /// ordered.
     fn order_chain(
         &mut self,
         kernels: &[PlannedKernel],
@@ -352,13 +327,11 @@ impl Chains {
         is_reached: &mut impl FnMut(SlotIndex, u64) -> bool,
     ) -> Option<ChainOrder> {
         let length = kernels.len();
-        let others = self.pending.iter().filter(|other| other.length == length);
-        let is_full = self.pending.len() >= MOST_PENDING || (!is_urgent && self.pending.iter().filter(|other| !other.is_urgent).count() >= MOST_NOT_URGENT);
-        if is_full || others.clone().any(|other| other.is_for(shape, purpose)) {
+        if !self.pending.may_order(length, shape, purpose, is_urgent) {
             return None;
         }
         let all = self.by_length.iter().map(Shelf::len).sum::<usize>() + self.pending.len();
-        if self.by_length[length].len() + others.count() >= chain_limit(length) {
+        if self.by_length[length].len() + self.pending.count_of(length) >= chain_limit(length) {
             self.evict_oldest(length..length + 1, is_reached)?;
         } else if all >= MOST_CHAINS || self.words.is_empty() {
             self.evict_oldest(1..LONGEST_CHAIN + 1, is_reached)?;
@@ -400,7 +373,7 @@ impl Chains {
 
     /// Adds a chain that a helper thread has made. `None` if it could not be made.
     pub(super) fn add_built(&mut self, pending: PendingChain, chain: Option<Chain>) {
-        self.pending.retain(|other| *other != pending);
+        self.pending.remove(pending);
         match chain {
             Some(mut chain) => {
                 // Nobody could use it before, so it is not old.

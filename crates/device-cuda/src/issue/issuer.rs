@@ -6,7 +6,8 @@
 
 use super::chain::Chain;
 use super::chain::{can_be_node, has_clusters, launch_of, shape_of};
-use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN, PendingChain};
+use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN};
+use super::pending::PendingChain;
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
 use super::queue::{QueueState, StreamQueue};

@@ -12,6 +12,7 @@
 //! issuer ─▶ chains ─▶ shelf ─▶ chain ─▶ plan ─▶ pieces
 //!    │        │                            ├───▶ constants ─▶ pieces
 //!    │        │                            └───▶ arrays ─▶ pieces
+//!    │        ├──▶ pending ─▶ chain
 //!    │        └──▶ segments
 //!    ├────▶ small_sets ─▶ plan
 //!    └────▶ streams ─▶ queue ─▶ segments
@@ -22,6 +23,7 @@ mod chain;
 mod chains;
 mod constants;
 mod issuer;
+mod pending;
 mod pieces;
 mod plan;
 mod queue;
@@ -31,8 +33,9 @@ mod small_sets;
 mod streams;
 
 pub(crate) use chain::Chain;
-pub(crate) use chains::{ChainOrder, PendingChain};
+pub(crate) use chains::ChainOrder;
 pub(crate) use issuer::{Awaited, Issuer, IssuerSettings, STANDS_STILL_NS, Served};
+pub(crate) use pending::PendingChain;
 pub(crate) use queue::StreamQueue;
 pub(crate) use small_sets::SmallSets;
 pub(crate) use streams::{Lane, Streams};
