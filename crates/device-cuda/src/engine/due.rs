@@ -35,7 +35,7 @@ impl DueChains {
     /// Takes all, urgent ones first.
     pub(super) fn take(&self) -> Vec<DueChain> {
         let mut due = std::mem::take(&mut *self.0.lock());
-        due.sort_by_key(|due| !due.order.chain.is_urgent);
+        due.sort_by_key(|due| !due.order.chain.is_urgent());
         due
     }
 }

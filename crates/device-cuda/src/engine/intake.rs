@@ -174,7 +174,7 @@ impl Engine {
     fn serve_queue(&mut self, id: StreamId) -> Result<(), CudaError> {
         let served = self.issuer.issue_stream(&mut self.streams, id, self.long_work.is_held());
         for order in self.issuer.take_ordered() {
-            let is_urgent = order.chain.is_urgent;
+            let is_urgent = order.chain.is_urgent();
             self.orders.add(order, is_urgent);
         }
         let issued = served.map(|served| match served {

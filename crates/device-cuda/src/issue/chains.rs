@@ -15,7 +15,7 @@
 //! processor's cache when its turn comes (docs/performance.md).
 
 use super::chain::{Chain, Purpose, join_shapes};
-use super::pending::{PendingChain, PendingChains};
+use super::pending::{Occasion, PendingChain, PendingChains};
 use super::plan::PlannedKernel;
 use super::segments::SHORTEST_SEGMENT;
 use super::shelf::{Shelf, key_of};
@@ -49,8 +49,6 @@ const TWIN_COUNTS: u64 = 0x7_0171_5eed;
 const RETARGETED_LENGTH: usize = 4;
 /// A chain that was not used for this many launches of chains may be evicted.
 const OLD_LAUNCHES: u64 = 1024;
-/// Most chains of an engine.
-const MOST_CHAINS: usize = 256;
 /// Most batches that are counted. After that, counting starts again.
 const COUNTED_BATCHES: usize = 4096;
 
@@ -216,8 +214,12 @@ impl Chains {
                 };
             let twins = if is_wanted { self.by_length[length].own(stream, shape).count() } else { 0 };
             if is_wanted && twins < twin_limit(length) {
-                let is_urgent = segment == Some(length) && repeats && twins == 0;
-                order = self.order_chain(beginning.kernels, shape, Purpose::Own(stream), is_urgent, &mut is_reached);
+                let occasion = match twins {
+                    _ if segment != Some(length) || !repeats => Occasion::Chance,
+                    0 => Occasion::FirstOfSegment,
+                    _ => Occasion::TwinOfSegment,
+                };
+                order = self.order_chain(beginning.kernels, shape, Purpose::Own(stream), occasion, &mut is_reached);
                 // An evicted chain makes others move.
                 found = self.find_own(stream, &beginning, shape, &mut is_reached);
             }
@@ -239,7 +241,7 @@ impl Chains {
                 // A batch that comes once is not worth a graph.
                 let often = if general < RETARGETED_LENGTH { VERY_OFTEN } else { AGAIN };
                 let again = self.makes_chains && order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, often);
-                let order = if again { self.order_chain(beginning.kernels, shape, Purpose::General, false, &mut is_reached) } else { order };
+                let order = if again { self.order_chain(beginning.kernels, shape, Purpose::General, Occasion::Chance, &mut is_reached) } else { order };
                 (None, order)
             }
         }
@@ -323,20 +325,22 @@ impl Chains {
         kernels: &[PlannedKernel],
         shape: u64,
         purpose: Purpose,
-        is_urgent: bool,
+        occasion: Occasion,
         is_reached: &mut impl FnMut(SlotIndex, u64) -> bool,
     ) -> Option<ChainOrder> {
         let length = kernels.len();
-        if !self.pending.may_order(length, shape, purpose, is_urgent) {
+        if !self.pending.may_order(length, shape, purpose, occasion) {
             return None;
         }
         let all = self.by_length.iter().map(Shelf::len).sum::<usize>() + self.pending.len();
         if self.by_length[length].len() + self.pending.count_of(length) >= chain_limit(length) {
             self.evict_oldest(length..length + 1, is_reached)?;
-        } else if all >= MOST_CHAINS || self.words.is_empty() {
-            self.evict_oldest(1..LONGEST_CHAIN + 1, is_reached)?;
+        } else if all >= occasion.most_chains() || self.words.is_empty() {
+            // What comes by chance takes no segment's place.
+            let longest = if occasion == Occasion::Chance { SHORTEST_SEGMENT - 1 } else { LONGEST_CHAIN };
+            self.evict_oldest(1..longest + 1, is_reached)?;
         }
-        let chain = PendingChain { length, shape, is_urgent, word: self.words.pop()?, purpose };
+        let chain = PendingChain { length, shape, occasion, word: self.words.pop()?, purpose };
         self.pending.push(chain);
         Some(ChainOrder { chain, kernels: kernels.to_vec() })
     }

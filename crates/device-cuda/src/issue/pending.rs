@@ -10,6 +10,29 @@ use crate::track::FenceWord;
 const MOST_PENDING: usize = 24;
 const MOST_NOT_URGENT: usize = 16;
 
+/// Most chains of an engine when one more is ordered: segments of large programs need many, and are
+/// known to come again. (docs/performance.md has what a thousand graphs cost the driver.)
+const MOST_OF_SEGMENTS: usize = 1024;
+const MOST_BY_CHANCE: usize = 256;
+
+/// On what occasion a chain is ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// A segment has come often for which its stream has no chain.
+    FirstOfSegment,
+    /// A segment has come often for which its stream's chains have other parameters.
+    TwinOfSegment,
+    /// Anything else: a batch that ended by chance, or kernels of anybody.
+    Chance,
+}
+
+impl Occasion {
+    /// How many chains of an engine there may be before one has to go for this one.
+    pub(super) fn most_chains(self) -> usize {
+        if self == Occasion::Chance { MOST_BY_CHANCE } else { MOST_OF_SEGMENTS }
+    }
+}
+
 /// A chain that is ordered and not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PendingChain {
@@ -17,12 +40,19 @@ pub(crate) struct PendingChain {
     pub length: usize,
     /// The hash of their functions.
     pub(super) shape: u64,
-    /// True for a stream's first chain for a segment.
-    pub is_urgent: bool,
+    /// Why it was ordered.
+    pub(super) occasion: Occasion,
     /// The word for its fence.
     pub word: FenceWord,
     /// What it is for.
     pub purpose: Purpose,
+}
+
+impl PendingChain {
+    /// True if it is worth a stop of the card.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.occasion == Occasion::FirstOfSegment
+    }
 }
 
 /// All of them.
@@ -41,9 +71,9 @@ impl PendingChains {
     }
 
     /// True if another one may be ordered: there is room, and none that may serve as well.
-    pub(super) fn may_order(&self, length: usize, shape: u64, purpose: Purpose, is_urgent: bool) -> bool {
+    pub(super) fn may_order(&self, length: usize, shape: u64, purpose: Purpose, occasion: Occasion) -> bool {
         let serves = |other: &PendingChain| other.length == length && other.purpose == purpose && (purpose == Purpose::General || other.shape == shape);
-        let has_room = is_urgent || self.0.iter().filter(|other| !other.is_urgent).count() < MOST_NOT_URGENT;
+        let has_room = occasion == Occasion::FirstOfSegment || self.0.iter().filter(|other| !other.is_urgent()).count() < MOST_NOT_URGENT;
         self.0.len() < MOST_PENDING && has_room && !self.0.iter().any(serves)
     }
 
@@ -63,17 +93,17 @@ mod tests {
     use super::*;
     use cumux_device::StreamId;
 
-    fn chain(word: usize, length: usize, shape: u64, purpose: Purpose, is_urgent: bool) -> PendingChain {
-        PendingChain { length, shape, is_urgent, word: FenceWord(word), purpose }
+    fn chain(word: usize, length: usize, shape: u64, purpose: Purpose, occasion: Occasion) -> PendingChain {
+        PendingChain { length, shape, occasion, word: FenceWord(word), purpose }
     }
 
     #[test]
     fn what_may_serve_as_well_is_not_ordered_twice() {
         let (mut pending, own) = (PendingChains::default(), |stream| Purpose::Own(StreamId(stream)));
-        let first = chain(1, 16, 7, own(1), true);
+        let first = chain(1, 16, 7, own(1), Occasion::FirstOfSegment);
         pending.push(first);
-        pending.push(chain(2, 8, 7, Purpose::General, false));
-        let may = |pending: &PendingChains, length, shape, purpose| pending.may_order(length, shape, purpose, false);
+        pending.push(chain(2, 8, 7, Purpose::General, Occasion::Chance));
+        let may = |pending: &PendingChains, length, shape, purpose| pending.may_order(length, shape, purpose, Occasion::Chance);
         assert!(!may(&pending, 16, 7, own(1)), "a twin comes later");
         assert!(may(&pending, 16, 8, own(1)) && may(&pending, 16, 7, own(2)) && may(&pending, 17, 7, own(1)), "another batch or stream");
         assert!(!may(&pending, 8, 9, Purpose::General), "a general chain is set to other kernels");
@@ -86,17 +116,17 @@ mod tests {
     #[test]
     fn urgent_chains_have_places_of_their_own() {
         let (mut pending, own) = (PendingChains::default(), Purpose::Own(StreamId(1)));
-        let mut order = |is_urgent: bool| {
+        let mut order = |occasion: Occasion| {
             let number = pending.len();
-            let may = pending.may_order(16, number as u64, own, is_urgent);
+            let may = pending.may_order(16, number as u64, own, occasion);
             if may {
-                pending.push(chain(number, 16, number as u64, own, is_urgent));
+                pending.push(chain(number, 16, number as u64, own, occasion));
             }
             may
         };
-        assert!((0..MOST_NOT_URGENT).all(|_| order(false)));
-        assert!(!order(false), "the rest is for urgent ones");
-        assert!((MOST_NOT_URGENT..MOST_PENDING).all(|_| order(true)));
-        assert!(!order(true));
+        assert!((0..MOST_NOT_URGENT).all(|_| order(Occasion::TwinOfSegment)));
+        assert!(!order(Occasion::TwinOfSegment), "the rest is for urgent ones");
+        assert!((MOST_NOT_URGENT..MOST_PENDING).all(|_| order(Occasion::FirstOfSegment)));
+        assert!(!order(Occasion::FirstOfSegment));
     }
 }
