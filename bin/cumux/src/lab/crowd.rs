@@ -72,6 +72,11 @@ impl Finding {
     }
 }
 
+/// Requests a second of all copies.
+pub fn rate_of(findings: &[Finding]) -> f64 {
+    findings.iter().map(|finding| finding.requests / finding.seconds.max(1e-9)).sum()
+}
+
 /// One copy.
 struct Member {
     child: Child,

@@ -1,7 +1,7 @@
 //! The parts of the lab. Each adds to the report and says what became of it.
 
 use super::card;
-use super::crowd::{Crowd, End, Finding};
+use super::crowd::{Crowd, End, Finding, rate_of};
 use super::own::{self, Own, Setting, Shown};
 use super::ways::{self, MemoryMeter, Way};
 use crate::demo::interrupt::Interrupt;
@@ -587,7 +587,7 @@ fn measured(mode: &str, workload: &str, findings: &[Finding]) -> Row {
         clients: findings.len() as u32,
         source: Source::Measured,
         basis: Basis::Requests,
-        throughput: findings.iter().map(|finding| finding.requests / finding.seconds.max(1e-9)).sum(),
+        throughput: rate_of(findings),
         slowdown: 1.0,
         p50_us: worst(|finding| finding.p50_us),
         p99_us: worst(|finding| finding.p99_us),

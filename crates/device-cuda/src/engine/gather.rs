@@ -90,8 +90,8 @@ impl Engine {
 fn pass_messages_on(shared: &Shared, number: usize) {
     let (own, first) = (shared.mailboxes.of(number), shared.mailboxes.of(FIRST_ENGINE));
     // A chain that was made meanwhile is kept: destroying it is a call of the driver, which may
-    // wait until the fault is handled.
-    let (mut messages, mut chains) = (Vec::new(), Vec::new());
+    // wait until the fault is handled. So is an order, which keeps modules loaded.
+    let (mut messages, mut chains, mut orders) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         own.take_all(&mut messages);
         for message in messages.drain(..) {
@@ -111,6 +111,7 @@ fn pass_messages_on(shared: &Shared, number: usize) {
                 Message::HoldLongWork(answer, _) | Message::StopWork(answer) | Message::Ping(answer) => drop(answer.send(())),
                 Message::ListLongClients(_, asker) => drop(asker.send(Vec::new())),
                 Message::ChainBuilt(_, chain) => chains.extend(chain),
+                Message::NotMade(order) => orders.push(order),
                 Message::ForgetKernels(_)
                 | Message::ResumeLongWork
                 | Message::CheckContext

@@ -46,6 +46,10 @@ impl Engine {
                 self.orders.note_made(self.streams.clock.now());
                 self.issuer.add_built_chain(pending, chain);
             }
+            Message::NotMade(order) => {
+                let is_urgent = order.chain.is_urgent();
+                self.orders.return_unmade(order, is_urgent, self.streams.clock.now());
+            }
             // The send fails if the thread has stopped waiting.
             Message::Ping(answer) => drop(answer.send(())),
             Message::AskPast(asker, number) => self.orders.ask(asker, number, self.streams.tracker.last_fences()),
@@ -256,8 +260,8 @@ impl Engine {
     }
 
     /// Has chains made while nothing runs, with those of other engines that are due by then. Those
-    /// for which that does not come soon, or does not last, are not made. They are ordered again
-    /// when their kernels come again.
+    /// for which the card is not kept stopped are asked for again. If it cannot be stopped, none is
+    /// made, and they are ordered again when their kernels come again.
     fn make_chains(&self, orders: Vec<ChainOrder>) {
         let (tracker, stream, engine) = (&self.streams.tracker, self.helper_stream, self.number);
         self.shared.due.add(orders.into_iter().map(|order| DueChain { address: tracker.word_address(order.chain.word), order, engine, stream }));
@@ -267,23 +271,26 @@ impl Engine {
                 return;
             }
             let begun = Instant::now();
-            let build = |DueChain { order: ChainOrder { chain, kernels }, address, stream, .. }: DueChain| {
+            let build = |ChainOrder { chain, kernels }, address, stream| {
                 let made = Chain::build(&shared.driver, kernels, shared.own_kernels.fence, chain.word, address, stream, chain.purpose);
                 made.inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels")).ok()
             };
-            let made = shared.gate.run_while_stopped(|| {
+            let answers = shared.gate.run_while_stopped(|| {
                 shared.counters.stops.fetch_add(1, Ordering::Relaxed);
                 let stopped = Instant::now();
-                let may_go_on = |made: usize| made < LEAST_MADE || stopped.elapsed() < MAKES_FOR;
-                let build = |(made, due): (usize, DueChain)| (due.engine, due.order.chain, if may_go_on(made) { build(due) } else { None });
-                shared.due.take().into_iter().enumerate().map(build).collect::<Vec<_>>()
+                let answer = |(number, DueChain { order, engine, address, stream })| {
+                    let is_made = number < LEAST_MADE || stopped.elapsed() < MAKES_FOR;
+                    (engine, if is_made { Message::ChainBuilt(order.chain, build(order, address, stream)) } else { Message::NotMade(order) })
+                };
+                shared.due.take().into_iter().enumerate().map(answer).collect::<Vec<_>>()
             });
-            let ended = made.unwrap_or_else(|| shared.due.take().into_iter().map(|due| (due.engine, due.order.chain, None)).collect());
-            let made = ended.iter().filter(|(.., chain)| chain.is_some()).count();
+            let none = || shared.due.take().into_iter().map(|due| (due.engine, Message::ChainBuilt(due.order.chain, None))).collect();
+            let answers = answers.unwrap_or_else(none);
+            let made = answers.iter().filter(|(_, answer)| matches!(answer, Message::ChainBuilt(_, Some(_)))).count();
             shared.counters.chains_made.fetch_add(made as u64, Ordering::Relaxed);
-            tracing::debug!(ordered = ended.len(), made, took = ?begun.elapsed(), "chains were to be made");
-            for (engine, pending, chain) in ended {
-                shared.mailboxes.of(engine).send(Message::ChainBuilt(pending, chain));
+            tracing::debug!(ordered = answers.len(), made, took = ?begun.elapsed(), "chains were to be made");
+            for (engine, answer) in answers {
+                shared.mailboxes.of(engine).send(answer);
             }
         });
     }

@@ -3,7 +3,7 @@
 use super::assign::Assignments;
 use super::handover::Handover;
 use crate::context::ClientStream;
-use crate::issue::{Chain, PendingChain};
+use crate::issue::{Chain, ChainOrder, PendingChain};
 use crate::mailbox::Mailbox;
 use crate::quiet::{LongWorkHolders, Until};
 use crossbeam_channel::Sender;
@@ -32,6 +32,8 @@ pub(crate) enum Message {
     Unpark(ClientId, Option<Fault>),
     /// A chain was made. `None` if it could not be made.
     ChainBuilt(PendingChain, Option<Chain>),
+    /// An ordered chain was not made, because the card was not kept stopped for it.
+    NotMade(ChainOrder),
     /// Answer that engine with [`Message::Past`] and the number when the work has ended that is in
     /// flight now.
     AskPast(usize, u64),

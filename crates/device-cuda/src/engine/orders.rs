@@ -61,7 +61,7 @@ pub(super) struct Orders<T> {
     /// When they were taken, and when the last ones were made.
     taken_ns: u64,
     made_ns: u64,
-    /// The time for making chains that is left, or how much was borrowed, and when it was last
+    /// The time for making chains that is left, or how much was borrowed, and until when it is
     /// counted. Without any, only urgent orders are made.
     saved_ns: i64,
     counted_ns: u64,
@@ -103,8 +103,10 @@ impl<T> Orders<T> {
     /// The number of the next question to so many engines, if orders wait for it and it is time to
     /// ask.
     pub(super) fn ask_next(&mut self, now: u64, engines: usize) -> Option<u64> {
-        let since = now.saturating_sub(std::mem::replace(&mut self.counted_ns, now));
-        self.saved_ns = self.saved_ns.saturating_add_unsigned(since / PART_OF_TIME).min(MOST_SAVED_NS);
+        // What is too little to count stays for the next time: rounds may be shorter than a part.
+        let earned = now.saturating_sub(self.counted_ns) / PART_OF_TIME;
+        self.counted_ns += earned * PART_OF_TIME;
+        self.saved_ns = self.saved_ns.saturating_add_unsigned(earned).min(MOST_SAVED_NS);
         let is_time = now.saturating_sub(self.made_ns) >= GATHERS_NS && self.saved_ns > if self.is_urgent { -MOST_BORROWED_NS } else { 0 };
         if !is_time || self.gathered.is_empty() || self.waiting.is_some() || self.making > 0 {
             return None;
@@ -153,6 +155,12 @@ impl<T> Orders<T> {
         if self.making == 0 {
             self.saved_ns = self.saved_ns.saturating_sub_unsigned(now.saturating_sub(self.taken_ns)).max(-2 * MOST_BORROWED_NS);
         }
+    }
+
+    /// Adds one again that was in the making and was not made.
+    pub(super) fn return_unmade(&mut self, order: T, is_urgent: bool, now: u64) {
+        self.note_made(now);
+        self.add(order, is_urgent);
     }
 
     /// Takes back the orders that wait and for which `is_gone` holds.
@@ -220,6 +228,27 @@ mod tests {
         let number = orders.ask_next(begun + GATHERS_NS, 1).expect("a while has passed");
         orders.note_answer(number);
         assert_eq!(orders.take_due(begun + GATHERS_NS), [3]);
+    }
+
+    #[test]
+    fn what_was_not_made_is_asked_for_again() {
+        let mut orders = Orders::default();
+        (1..=2).for_each(|order| orders.add(order, true));
+        let number = orders.ask_next(GATHERS_NS, 1).expect("it is time");
+        orders.note_answer(number);
+        assert_eq!(orders.take_due(GATHERS_NS), [1, 2]);
+        orders.note_made(GATHERS_NS);
+        orders.return_unmade(2, true, GATHERS_NS);
+        assert!(orders.ask_next(2 * GATHERS_NS, 1).is_some(), "none is in the making any more");
+        assert_eq!(orders.take_back(|_| true), [2]);
+    }
+
+    #[test]
+    fn time_is_saved_in_short_rounds_too() {
+        let (mut orders, begun) = (Orders::<()>::default(), 1_000 * GATHERS_NS);
+        (orders.saved_ns, orders.counted_ns) = (0, begun);
+        (0..100 * PART_OF_TIME).for_each(|round| assert_eq!(orders.ask_next(begun + round, 1), None, "nothing is ordered"));
+        assert_eq!(orders.saved_ns, 99);
     }
 
     /// Has an order made that takes so long. When it was made.
