@@ -286,7 +286,9 @@ impl Executor {
             };
             match message {
                 ToExecutor::Keeper { number } => self.keeper(number, descriptors)?,
-                ToExecutor::Attach { session, unexplained_after_ms } => self.attach(session, descriptors, how_ended(unexplained_after_ms)),
+                ToExecutor::Attach { session, unexplained_after_ms, age_ms } => {
+                    self.attach(session, descriptors, how_ended(unexplained_after_ms), Duration::from_millis(age_ms));
+                }
                 ToExecutor::Detach { session, comes_later } => self.detach(session, comes_later),
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
                 ToExecutor::Sessions { request } => self.name_sessions(request),
@@ -297,6 +299,7 @@ impl Executor {
                 ToExecutor::Release { session, wait_ms, unless_still } => {
                     self.release(session, release::Terms { wait: Duration::from_millis(wait_ms), unless_still });
                 }
+                ToExecutor::HoldBack { hold } => self.preloader.hold(hold),
                 ToExecutor::SpareDriver { spare } => self.shared.cards.spare_driver(spare),
                 ToExecutor::Unconfine { session } => self.unconfine(session),
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
@@ -359,12 +362,12 @@ impl Executor {
         Ok(())
     }
 
-    fn attach(&mut self, config: SessionConfig, descriptors: Vec<OwnedFd>, ended: Ended) {
+    fn attach(&mut self, config: SessionConfig, descriptors: Vec<OwnedFd>, ended: Ended, age: Duration) {
         let id = config.id;
         self.remembered.remove(&id);
         let outcome = Files::new(descriptors, config.group.is_some()).and_then(|files| {
             if self.generation == 0 {
-                self.preloader.expect(&self.shared, &config, &files);
+                self.preloader.expect(&self.shared, &config, &files, age);
                 self.waiting.insert(id, (config, files));
                 return Ok(());
             }

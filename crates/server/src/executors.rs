@@ -1,6 +1,7 @@
 //! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and
 //! letting the next one take over.
 
+use crate::calm_state::Calm;
 use crate::come_back::COME_BACK_FIRST;
 use crate::core::{Core, Ending};
 use crate::event;
@@ -287,7 +288,7 @@ impl<H: Host> Core<H> {
         self.set_aside(id, &staying.iter().copied().collect());
         // They come back when their work has ended. Who stays because of a fault costs nobody
         // anything, and the executor ends soon.
-        let (now, at_fault) = (Instant::now(), self.executors.calm_until.is_some());
+        let (now, at_fault) = (Instant::now(), self.executors.calm.is_some_and(Calm::is_fault));
         for session in staying {
             if let Some(session) = self.clients.sessions.get_mut(session) {
                 session.move_after = Some(if at_fault { now + COME_BACK_FIRST } else { session.come_back.after_leaving(now) });
@@ -418,7 +419,7 @@ impl<H: Host> Core<H> {
         let is_alone = self.executors.no_standby.is_some();
         let present = self.executors.workers.values().filter(|worker| worker.is_shared() && (is_alone || worker.is_wanted())).count();
         // One after the other: several at once come up no sooner.
-        let is_calm = self.executors.calm_until.is_some() || self.is_one_ending(now);
+        let is_calm = self.executors.calm.is_some() || self.is_one_ending(now);
         let is_coming_up = self.executors.workers.values().any(|worker| worker.is_shared() && worker.is_wanted() && worker.is_awaited());
         if present < wanted
             && !is_coming_up
@@ -481,7 +482,7 @@ impl<H: Host> Core<H> {
     /// One that stands still is ended, and another takes its place.
     fn look_at_workers(&mut self, now: Instant) {
         let mut notes = Vec::new();
-        let is_calm = self.executors.calm_until.is_some();
+        let is_calm = self.executors.calm.is_some();
         // Who comes up was stopped by us, then.
         for worker in self.executors.workers.values_mut().filter(|worker| !(is_calm && worker.is_awaited())) {
             let Some(finding) = worker.check_motion(now, |pid| self.host.motion(pid)) else { continue };

@@ -53,6 +53,7 @@
 
 mod apart;
 mod calm;
+mod calm_state;
 mod clients;
 mod come_back;
 mod confine;
@@ -156,6 +157,8 @@ pub struct Limits {
     pub quit: Duration,
     /// A fault is handled by then, or takes too long for an executor that comes up to wait.
     pub calm: Duration,
+    /// Work that stands still for longer is a long kernel's: a fault would have been noticed.
+    pub standstill: Duration,
     /// If so many executors die within [`Limits::storm_time`] the server gives up.
     pub storm: usize,
     /// See [`Limits::storm`].
@@ -187,6 +190,7 @@ impl Default for Limits {
             waits: Waits::default(),
             quit: Duration::from_secs(2),
             calm: Duration::from_millis(1_500),
+            standstill: Duration::from_millis(500),
             storm: 5,
             storm_time: Duration::from_secs(10),
         }

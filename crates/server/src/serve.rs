@@ -213,11 +213,13 @@ impl<H: Host> Core<H> {
                 }
             }
             FromExecutor::FaultNoticed if is_active || self.is_apart(worker) => self.fault_noticed(),
+            FromExecutor::WorkStands { stands } if is_active => self.work_stands(stands),
             FromExecutor::DeviceLost { why, blamed } => self.device_lost(worker, &why, blamed),
             FromExecutor::Failed { why } => self.cannot_serve(worker, if why.is_empty() { "it did not say why; see server.log" } else { &why }),
             // Late words of one that does not serve.
             // One that stands by makes debuggers for parts of its card.
             FromExecutor::FaultNoticed
+            | FromExecutor::WorkStands { .. }
             | FromExecutor::Attached { .. }
             | FromExecutor::Detached { .. }
             | FromExecutor::Active { .. }

@@ -763,6 +763,7 @@ fn an_executor_that_comes_up_is_stopped_from_the_sign_of_a_fault_until_the_next_
     world.notice_fault();
     world.wait_for(|_| is_stopped(coming_up));
     assert!(!is_stopped(second.executor) && !is_stopped(ready), "one serves, the other can take over");
+    world.wait_for(World::is_standby_held);
 
     world.lose_device();
     let third = world.status_when(|s| s.takeovers == 2 && s.state == "ACTIVE");
@@ -811,6 +812,47 @@ fn the_one_that_serves_spares_the_driver_while_the_lost_one_ends() {
     assert_eq!((client.sticky(), client.generation()), (0, 2));
     world.let_executor_speak();
     world.wait_for(World::is_driver_spared_no_more);
+}
+
+/// Calls that need the card delay the driver's notice of a fault (decision 0120).
+#[test]
+fn nobody_begins_anything_on_a_card_that_stands_still() {
+    let mut world = World::new("fourth is slow");
+    let _client = world.client();
+    let first = world.status_when(|s| s.standby != 0);
+    world.wait_for(|_| has_file(first.standby, "ring"));
+    kill(first.executor);
+    world.status_when(|s| s.takeovers == 1 && s.state == "ACTIVE");
+    let (ready, coming_up) = (world.executor(3), world.executor(4));
+    world.wait_for(|_| has_file(ready, "ring"));
+
+    world.say_whether_work_stands(false);
+    assert!(!is_stopped(coming_up) && !world.is_standby_held_no_more(), "nobody was held");
+    world.say_whether_work_stands(true);
+    world.wait_for(|_| is_stopped(coming_up));
+    world.wait_for(World::is_standby_held);
+    assert!(!is_stopped(ready) && !world.is_standby_held_no_more());
+    world.say_whether_work_stands(false);
+    world.wait_for(|_| !is_stopped(coming_up));
+    world.wait_for(World::is_standby_held_no_more);
+
+    world.say_whether_work_stands(true);
+    world.wait_for(|_| is_stopped(coming_up));
+    world.notice_fault();
+    world.say_whether_work_stands(false);
+    world.status_when(|s| s.state == "ACTIVE");
+    assert!(is_stopped(coming_up), "it was a fault, which is handled");
+}
+
+#[test]
+fn a_long_kernel_holds_nobody_for_long() {
+    let mut world = World::new("second is slow, calm is short");
+    let _client = world.client();
+    let coming_up = world.executor(2);
+    // By the story: perhaps the server's stop is over before anybody sees it.
+    stop(coming_up);
+    world.say_whether_work_stands(true);
+    world.wait_for(|_| !is_stopped(coming_up));
 }
 
 #[test]

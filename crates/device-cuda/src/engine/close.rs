@@ -1,7 +1,7 @@
 //! Stopping and closing clients: their work ends before it is complete.
 
 use super::state::Engine;
-use crate::track::Reporting;
+use crate::track::{Flight, Reporting};
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, Fault, Outcome};
 
@@ -35,12 +35,14 @@ impl Engine {
             printed += unfetched;
         }
         self.discard_printed(client, printed);
-        self.streams.tracker.visit_flights(&mut |flight| {
+        let mut note_told = |flight: &mut Flight| {
             if flight.client == client && flight.reporting == Reporting::Due {
                 flight.reporting = Reporting::Done;
                 unfinished.push((flight.stream, flight.token));
             }
-        });
+        };
+        self.doubt.flights_mut().for_each(&mut note_told);
+        self.streams.tracker.visit_flights(&mut note_told);
         self.streams.cancel_queued(client, |id, token| unfinished.push((id, token)));
         self.printing.leave(client);
         for (stream, token) in unfinished {

@@ -19,6 +19,9 @@ impl Engine {
             self.begin_inquiry(over);
             return true;
         }
+        if self.doubt.may_hold() {
+            self.doubt.sift(&mut over, self.streams.clock.now(), self.shared.moving.any_but(self.number));
+        }
         for (flight, device_ns) in over.drain(..) {
             self.complete_flight(&flight, device_ns);
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// For so long the card is kept stopped to make chains in, and until the last one is made. Until it
 /// stands still takes as long, beside eight busy programs.
-const MAKES_FOR: Duration = Duration::from_millis(4);
+const MAKES_FOR: Duration = Duration::from_millis(8);
 /// So many chains are made in any case: another stop would take longer.
 const LEAST_MADE: usize = 4;
 

@@ -24,14 +24,14 @@ use crate::track::SlotIndex;
 
 /// An engine does not ask for so long after its last chains were made, in nanoseconds. Stopping the
 /// card and making them takes 5 to 10 ms beside eight busy programs.
-const GATHERS_NS: u64 = 5_000_000;
+const GATHERS_NS: u64 = 2_000_000;
 /// Chains are in the making for one part in so many of an engine's time. A stop costs twice as much
 /// as it takes, because everything begins anew behind it. What a program needs is made with what
 /// was saved; what comes later takes the places of others.
 const PART_OF_TIME: u64 = 400;
 /// Most time for that which is saved, in nanoseconds, and most that urgent orders borrow: together
 /// what one needs who has just begun.
-const MOST_SAVED_NS: i64 = 80_000_000;
+const MOST_SAVED_NS: i64 = 160_000_000;
 const MOST_BORROWED_NS: i64 = 30_000_000;
 
 /// Orders that wait for answers.

@@ -6,6 +6,7 @@ use crate::driver::{allow_short_sleeps, is_fault_announced};
 use crate::issue::STANDS_STILL_NS;
 use crate::polling::Pause;
 use crate::quiet::Until;
+use crate::track::UnusualStandstill;
 use std::collections::BTreeSet;
 
 /// When an engine without progress queries a driver stream, and which one.
@@ -24,6 +25,9 @@ struct Watch {
     /// When the other engines were last told whether work stands still, and what.
     last_said: u64,
     said_that_it_stands: bool,
+    standstill: UnusualStandstill,
+    /// Nothing in flight moves: how unusual that is.
+    silence: UnusualStandstill,
 }
 
 /// Streams that wait for a lane.
@@ -113,7 +117,7 @@ impl Engine {
             let is_over = watch.said_that_it_stands && !self.streams.tracker.is_busy();
             if is_over || now.saturating_sub(watch.last_said) > SAY_NS {
                 watch.last_said = now;
-                watch.said_that_it_stands = self.say_whether_work_stands();
+                watch.said_that_it_stands = self.say_whether_work_stands(&mut watch);
             }
             if progress {
                 watch.last_progress = now;
@@ -154,12 +158,23 @@ impl Engine {
         }
     }
 
-    /// Tells the other engines of the card whether work of this one stands still. Returns what it
-    /// has said.
-    fn say_whether_work_stands(&self) -> bool {
-        let stands = self.shared.mailboxes.len() > 1 && self.streams.tracker.stands_still(self.streams.clock.now(), STANDS_STILL_NS);
+    /// Tells the other engines of the card whether work of this one stands still, and the sink
+    /// whether that is unusual. Returns true if there is something to take back.
+    fn say_whether_work_stands(&mut self, watch: &mut Watch) -> bool {
+        let now = self.streams.clock.now();
+        let still_ns = self.streams.tracker.longest_still_ns(now);
+        let stands = self.shared.mailboxes.len() > 1 && still_ns > STANDS_STILL_NS;
         self.shared.standing.note(self.number, stands);
-        stands
+        // What no longer ends after a fault has been announced.
+        let is_unusual = watch.standstill.look(still_ns, now) && self.context_works();
+        if self.shared.unusual.note(self.number, is_unusual) {
+            self.shared.sink.work_stands(is_unusual);
+        }
+        let is_silent = watch.silence.look(self.streams.tracker.silent_ns(now), now);
+        let moves = self.streams.tracker.is_busy() && !is_silent;
+        self.shared.moving.note(self.number, moves);
+        self.doubt.note_silence(is_silent && !self.shared.moving.any_but(self.number) && self.streams.tracker.has_several());
+        stands || is_unusual || moves
     }
 
     /// Has all other clients leave one of this engine whose kernel does not end, if they wait for
@@ -218,7 +233,7 @@ impl Engine {
     /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
         // What is ready waits for others' work: for a lane, or for long kernels.
-        let waits = self.streams.tracker.is_busy() || !self.streams.ready.is_empty();
+        let waits = self.streams.tracker.is_busy() || !self.streams.ready.is_empty() || self.doubt.holds();
         let in_flight = self.is_faulted() || (waits && self.context_runs());
         match self.shared.polling.pause(idle_ns, in_flight) {
             Pause::Spin => std::hint::spin_loop(),

@@ -9,7 +9,7 @@ use crate::driver::Stream;
 use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
 use crate::issue::{ChainOrder, Issuer, IssuerSettings, SmallSets, Streams};
 use crate::quiet::LongWork;
-use crate::track::{Flight, Printing};
+use crate::track::{Doubt, Flight, Printing};
 use cumux_device::{ClientId, Report, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -118,6 +118,8 @@ pub(crate) struct Engine {
     /// The flights that a poll has found complete. Empty between polls, but for those that were
     /// held back because of another card's fault.
     pub(super) over: Vec<(Flight, u64)>,
+    /// Those that are complete and not told yet.
+    pub(super) doubt: Doubt,
     /// Streams that wait for a lane. Empty between two rounds.
     pub(super) awaiting: Vec<StreamId>,
     /// The reports to send at the end of the round. Empty between rounds.
@@ -153,6 +155,7 @@ impl Engine {
             helper_stream,
             orders: Orders::default(),
             over: Vec::new(),
+            doubt: Doubt::default(),
             awaiting: Vec::new(),
             reports: Vec::new(),
             remains: Vec::new(),

@@ -29,7 +29,7 @@ pub(super) const LONGEST_CHAIN: usize = 128;
 /// The lengths of general chains. A batch that has no chain of its own is cut into these lengths.
 const GENERAL_LENGTHS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128];
 /// A segment gets a chain of its own when it has come this often.
-const OFTEN: u8 = 3;
+const OFTEN: u8 = 2;
 /// A batch that ends where it does by chance gets a chain of its own when it has come this often.
 /// Short ones get a general chain no sooner, either.
 const VERY_OFTEN: u8 = 24;

@@ -7,8 +7,8 @@ use super::chain::Purpose;
 use crate::track::FenceWord;
 
 /// Most chains of an engine that are ordered and not made, and most of them that are not urgent.
-const MOST_PENDING: usize = 24;
-const MOST_NOT_URGENT: usize = 16;
+const MOST_PENDING: usize = 64;
+const MOST_NOT_URGENT: usize = 42;
 
 /// Most chains of an engine when one more is ordered: segments of large programs need many, and are
 /// known to come again. (docs/performance.md has what a thousand graphs cost the driver.)

@@ -70,6 +70,11 @@ impl Lanes {
         self.shared.busy.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// True if more driver streams are busy than these of one engine.
+    pub(super) fn has_others(&self, own: usize) -> bool {
+        self.shared.busy.load(Ordering::Relaxed) > own
+    }
+
     /// Work of streams with lanes is complete: who waits will have one.
     #[inline]
     pub(super) fn note_progress(&self, now: u64) {

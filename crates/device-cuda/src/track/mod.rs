@@ -12,9 +12,11 @@
 //! ```
 //!
 //! Text that kernels print is another matter: `printed` holds reports back until it was fetched,
-//! and `turns` keeps the text of clients apart. Engines say by `standing` that work stands still.
+//! and `turns` keeps the text of clients apart. Engines say by `standing` that work stands still,
+//! and what ends then is held in `doubt`.
 
 mod clock;
+mod doubt;
 mod estimate;
 mod fence;
 mod filling;
@@ -28,6 +30,7 @@ mod tracker;
 mod turns;
 
 pub(crate) use clock::Clock;
+pub(crate) use doubt::Doubt;
 pub(crate) use estimate::{COPY_BYTES_PER_NS, LONG_KERNEL_NS, TRANSFER_NS};
 pub(crate) use fence::FenceWord;
 pub(crate) use filling::FillingKernels;
@@ -36,6 +39,6 @@ pub(crate) use lanes::Lanes;
 pub(crate) use pool::SlotIndex;
 pub(crate) use printed::HeldReports;
 pub(crate) use slot::StreamKind;
-pub(crate) use standing::StandingWork;
+pub(crate) use standing::{StandingWork, UnusualStandstill};
 pub(crate) use tracker::Tracker;
 pub(crate) use turns::Printing;

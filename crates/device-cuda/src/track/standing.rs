@@ -1,6 +1,6 @@
-//! Whether work in flight of any engine of a card stands still. Each engine sees its own work
-//! alone, and what one does may wait for a kernel of another one's client: so they say it to each
-//! other.
+//! Whether work in flight of any engine of a card stands still, and whether that is unusual. Each
+//! engine sees its own work alone, and what one does may wait for a kernel of another one's client:
+//! so they say it to each other.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -13,14 +13,22 @@ use std::sync::Arc;
 pub(crate) struct StandingWork(Arc<Mutex<BTreeSet<usize>>>);
 
 impl StandingWork {
-    /// Notes whether the work of an engine stands still.
-    pub(crate) fn note(&self, engine: usize, stands: bool) {
+    /// Notes whether the work of an engine stands still. True if it is the first one, or was the
+    /// last one.
+    pub(crate) fn note(&self, engine: usize, stands: bool) -> bool {
         let mut engines = self.0.lock();
+        let before = engines.is_empty();
         if stands {
             engines.insert(engine);
         } else {
             engines.remove(&engine);
         }
+        engines.is_empty() != before
+    }
+
+    /// True if the work of an engine but this one stands still.
+    pub(crate) fn any_but(&self, engine: usize) -> bool {
+        self.0.lock().iter().any(|other| *other != engine)
     }
 
     /// True if the work of any engine stands still.
@@ -29,21 +37,89 @@ impl StandingWork {
     }
 }
 
+/// Whether work stands still for longer than usual, as it does before a fault is noticed.
+///
+/// ```text
+///          longer than SHORTEST_NS and three times the longest of late
+/// Usual ──────────────────────────────────────────────────────────────▶ Unusual
+///       ◀──────────────────────────────────────────────────────────────
+///                             work moves
+/// ```
+///
+/// So programs with long kernels are unusual once, and not with every kernel.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UnusualStandstill {
+    is_unusual: bool,
+    /// For how long the work that had stood longest was still when it was looked at last.
+    last_ns: u64,
+    /// The longest of late. It is halved each [`HALVED_NS`].
+    longest_ns: u64,
+    halved: u64,
+}
+
+/// Work that stands still for less is nothing unusual: most kernels are over by then.
+const SHORTEST_NS: u64 = 10_000_000;
+/// After so many nanoseconds the longest standstill of late counts half.
+const HALVED_NS: u64 = 1_000_000_000;
+
+impl UnusualStandstill {
+    /// The work that has stood longest is still for `still_ns` now. Whether that is unusual.
+    pub(crate) fn look(&mut self, still_ns: u64, now: u64) -> bool {
+        if now.saturating_sub(self.halved) >= HALVED_NS {
+            (self.halved, self.longest_ns) = (now, self.longest_ns / 2);
+        }
+        if still_ns < self.last_ns {
+            (self.longest_ns, self.is_unusual) = (self.longest_ns.max(self.last_ns), false);
+        }
+        self.last_ns = still_ns;
+        self.is_unusual |= still_ns > SHORTEST_NS.max(3 * self.longest_ns);
+        self.is_unusual
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Looks each tenth of a millisecond at kernels of so many milliseconds, one after the other.
+    /// How many of them were unusual.
+    fn count_unusual(standstill: &mut UnusualStandstill, now: &mut u64, kernel_ms: u64, kernels: u64) -> usize {
+        let tenths = kernel_ms * 10;
+        let is_unusual = |at: u64| {
+            *now += 100_000;
+            standstill.look(at * 100_000, *now)
+        };
+        let all: Vec<bool> = (0..kernels).flat_map(|_| 0..tenths).map(is_unusual).collect();
+        all.chunks(tenths as usize).filter(|kernel| kernel.contains(&true)).count()
+    }
+
+    #[test]
+    fn long_kernels_are_unusual_once() {
+        let (mut standstill, mut now) = (UnusualStandstill::default(), 0);
+        assert_eq!(count_unusual(&mut standstill, &mut now, 8, 100), 0);
+        assert_eq!(count_unusual(&mut standstill, &mut now, 30, 30), 1, "the first one");
+        assert_eq!(count_unusual(&mut standstill, &mut now, 120, 2), 1, "a much longer one");
+        assert_eq!(count_unusual(&mut standstill, &mut now, 8, 1_000), 0);
+        assert_eq!(count_unusual(&mut standstill, &mut now, 30, 1), 1, "that was long ago");
+    }
+
+    /// A fault: nothing moves any more, until it is noticed.
+    #[test]
+    fn what_moves_no_more_stays_unusual() {
+        let mut standstill = UnusualStandstill::default();
+        let all: Vec<bool> = (0..100).map(|ms| standstill.look(ms * 1_000_000, ms * 1_000_000)).collect();
+        assert_eq!(all.iter().position(|unusual| *unusual), Some(11));
+        assert!(all[11..].iter().all(|unusual| *unusual) && !standstill.look(0, 100_000_000));
+    }
 
     #[test]
     fn each_engine_hears_of_the_others() {
         let (own, others) = (StandingWork::default(), StandingWork::default());
         let shared = own.clone();
-        own.note(0, false);
-        own.note(1, true);
+        assert!(!own.note(0, false) && own.note(1, true));
         assert!(shared.any() && !others.any(), "another card's is another matter");
-        own.note(0, true);
-        shared.note(1, false);
-        assert!(own.any());
-        shared.note(0, false);
-        assert!(!own.any());
+        assert!(!own.note(0, true) && !shared.note(1, false) && own.any());
+        assert!(own.any_but(1) && !own.any_but(0));
+        assert!(shared.note(0, false) && !own.any());
     }
 }

@@ -324,7 +324,24 @@ impl Tracker {
 
     /// True if work in flight of a stream has not moved for so long.
     pub(crate) fn stands_still(&self, now: u64, for_ns: u64) -> bool {
-        self.all_busy().any(|slot| slot.still_ns(now) > for_ns)
+        self.longest_still_ns(now) > for_ns
+    }
+
+    /// For how long the work in flight has not moved that has stood longest; 0 if there is none.
+    pub(crate) fn longest_still_ns(&self, now: u64) -> u64 {
+        self.all_busy().map(|slot| slot.still_ns(now)).max().unwrap_or(0)
+    }
+
+    /// For how long nothing in flight has moved; 0 if there is nothing.
+    pub(crate) fn silent_ns(&self, now: u64) -> u64 {
+        self.all_busy().map(|slot| slot.still_ns(now)).min().unwrap_or(0)
+    }
+
+    /// True if work of several clients is in flight, here or in another engine.
+    pub(crate) fn has_several(&self) -> bool {
+        let mut clients = self.all_busy().filter_map(|slot| slot.flights().next()).map(|flight| flight.client);
+        let first = clients.next();
+        first.is_some() && (self.lanes.has_others(self.busy.len()) || clients.any(|client| Some(client) != first))
     }
 
     /// All flights, with their slots.

@@ -1,7 +1,7 @@
 //! A pretended executor: keeps to the messages, does no work. What it did can be seen in the
 //! clients' pages.
 
-use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED};
+use super::{FOLDER, HELD, HELD_NO_MORE, LOSE, MODE, MOVES, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, STANDS, UNEXPLAINED};
 use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
@@ -125,6 +125,11 @@ fn is_asked_for(what: &str) -> bool {
     std::env::var_os(FOLDER).is_some_and(|folder| std::fs::remove_file(Path::new(&folder).join(what)).is_ok())
 }
 
+/// Leaves a file for the story.
+fn note(what: &str) -> Result<(), String> {
+    std::fs::write(PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default()).join(what), "").map_err(|error| error.to_string())
+}
+
 impl Executor {
     /// True when told to quit.
     fn serve(&mut self, connection: &Connection, mode: &str) -> Result<bool, String> {
@@ -174,8 +179,11 @@ impl Executor {
                 }
                 ToExecutor::Unconfine { .. } => None,
                 ToExecutor::SpareDriver { spare } => {
-                    let file = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default()).join(if spare { SPARED } else { SPARED_NO_MORE });
-                    std::fs::write(file, "").map_err(|error| error.to_string())?;
+                    note(if spare { SPARED } else { SPARED_NO_MORE })?;
+                    None
+                }
+                ToExecutor::HoldBack { hold } => {
+                    note(if hold { HELD } else { HELD_NO_MORE })?;
                     None
                 }
                 // It is asked to let go, and does not.
@@ -254,8 +262,14 @@ impl Executor {
                     return Err("this executor has lost its device".into());
                 }
                 ToExecutor::Metrics { request } => {
-                    if is_asked_for(NOTICE) {
-                        connection.send(&FromExecutor::FaultNoticed, &[]).map_err(|e| e.to_string())?;
+                    for (file, message) in [
+                        (NOTICE, FromExecutor::FaultNoticed),
+                        (STANDS, FromExecutor::WorkStands { stands: true }),
+                        (MOVES, FromExecutor::WorkStands { stands: false }),
+                    ] {
+                        if is_asked_for(file) {
+                            connection.send(&message, &[]).map_err(|e| e.to_string())?;
+                        }
                     }
                     let clients: Vec<ClientStatus> = self.sessions.values().map(|held| held.status.clone()).collect();
                     // In two packets, as when there are many.

@@ -1,0 +1,165 @@
+//! Work that is seen complete while the whole card stands still.
+//!
+//! A kernel may end although it has faulted: its store is refused when the warp is over. The driver
+//! notices the fault 50 to 400 ms later, and the card stands still from the store on (measured:
+//! decision 0120). The client would be told that all is well, and its end would keep the driver
+//! from noticing. So what is seen complete after a silence of the card that is longer than usual is
+//! told only when the card moves again. If a fault is announced first, it waits for the verdict.
+//!
+//! ```text
+//!          work ends after an unusual silence             MOMENTS of motion, or HELD_NS
+//! Trusting ─────────────────────────────────▶ Doubting ─────────────────────────────────▶ Trusting
+//! ```
+
+use super::Flight;
+use cumux_device::ClientId;
+use std::collections::BTreeSet;
+
+/// A card on which work has ended so often moves. In a faulted context, a few kernels still end.
+const MOMENTS: u32 = 10;
+/// Work that ends within so many nanoseconds ends at one moment.
+const MOMENT_NS: u64 = 100_000;
+/// What is held longer, in nanoseconds, was no culprit's: the fault would have been announced.
+const HELD_NS: u64 = 600_000_000;
+
+/// Completed work of an engine, as long as it is not told.
+#[derive(Debug, Default)]
+pub(crate) struct Doubt {
+    /// All that is in flight has not moved for longer than usual, and it is that of several
+    /// clients.
+    is_silent: bool,
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    flights: Vec<(Flight, u64)>,
+    clients: BTreeSet<ClientId>,
+    since: u64,
+    /// How often work has ended since, and when the last time.
+    moments: u32,
+    moment: u64,
+}
+
+impl Doubt {
+    /// Notes whether the card is silent, which holds for the next work that is seen complete.
+    pub(crate) fn note_silence(&mut self, is_silent: bool) {
+        self.is_silent = is_silent;
+    }
+
+    /// True if [`Doubt::sift`] has something to do.
+    #[inline]
+    pub(crate) fn may_hold(&self) -> bool {
+        self.is_silent || self.held.is_some()
+    }
+
+    /// True if something is held.
+    pub(crate) fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// What has been seen complete at `now` is `over`. Leaves in it what is told: not what is in
+    /// doubt, and also what was and is no more. `others_move`: other engines of the card do.
+    pub(crate) fn sift(&mut self, over: &mut Vec<(Flight, u64)>, now: u64, others_move: bool) {
+        if !over.is_empty() && std::mem::take(&mut self.is_silent) && self.held.is_none() {
+            let clients = over.iter().map(|(flight, _)| flight.client).collect();
+            tracing::debug!(kernels = over.len(), ?clients, "work ends on a card that stands still: it is not told yet");
+            self.held = Some(Held { flights: std::mem::take(over), clients, since: now, moments: 0, moment: now });
+            return;
+        }
+        let Some(held) = &mut self.held else { return };
+        if !over.is_empty() && now.saturating_sub(held.moment) >= MOMENT_NS {
+            (held.moments, held.moment) = (held.moments + 1, now);
+        }
+        held.flights.extend(over.extract_if(.., |(flight, _)| held.clients.contains(&flight.client)));
+        if others_move || held.moments >= MOMENTS || now.saturating_sub(held.since) >= HELD_NS {
+            tracing::debug!(others_move, moments = held.moments, held_us = now.saturating_sub(held.since) / 1000, "the work is told");
+            over.splice(0..0, self.take());
+        }
+    }
+
+    /// What is held.
+    pub(crate) fn flights_mut(&mut self) -> impl Iterator<Item = &mut Flight> {
+        self.held.iter_mut().flat_map(|held| held.flights.iter_mut().map(|(flight, _)| flight))
+    }
+
+    /// What was held, which is no more.
+    pub(crate) fn take(&mut self) -> Vec<(Flight, u64)> {
+        self.is_silent = false;
+        self.held.take().map_or_else(Vec::new, |held| held.flights)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::track::{FlightWork, Reporting};
+    use cumux_device::StreamId;
+
+    fn ended(client: u32, token: u64) -> (Flight, u64) {
+        let flight = Flight { client, stream: StreamId(client), token, fence: 0, expected_ns: 0, work: FlightWork::Transfer, reporting: Reporting::Due };
+        (flight, 0)
+    }
+
+    /// The tokens that are told of what has ended.
+    fn told(doubt: &mut Doubt, now: u64, ended: Vec<(Flight, u64)>) -> Vec<u64> {
+        let mut over = ended;
+        doubt.sift(&mut over, now, false);
+        over.iter().map(|(flight, _)| flight.token).collect()
+    }
+
+    #[test]
+    fn nothing_is_held_on_a_card_that_moves() {
+        let mut doubt = Doubt::default();
+        assert_eq!(told(&mut doubt, 0, vec![ended(1, 1), ended(2, 2)]), [1, 2]);
+        doubt.note_silence(true);
+        doubt.note_silence(false);
+        assert_eq!(told(&mut doubt, 5, vec![ended(1, 3)]), [3]);
+        assert!(!doubt.holds());
+    }
+
+    /// A kernel of one client ends, and nothing moves afterwards: the fault is announced, and all
+    /// that was held waits for the verdict.
+    #[test]
+    fn what_ends_after_a_silence_waits_for_the_verdict() {
+        let mut doubt = Doubt::default();
+        doubt.note_silence(true);
+        assert_eq!(told(&mut doubt, 0, vec![ended(1, 1)]), [0; 0]);
+        // The copy of its result.
+        assert_eq!(told(&mut doubt, 1_000, vec![ended(1, 2)]), [0; 0]);
+        assert_eq!(told(&mut doubt, HELD_NS - 1, Vec::new()), [0; 0]);
+        assert!(doubt.holds());
+        assert_eq!(doubt.take().iter().map(|(flight, _)| flight.token).collect::<Vec<_>>(), [1, 2]);
+        assert!(!doubt.holds());
+    }
+
+    /// A long kernel ends for which all others have waited. They are told, and a moment later its
+    /// client is, in order.
+    #[test]
+    fn a_card_that_moves_again_is_trusted() {
+        let mut doubt = Doubt::default();
+        doubt.note_silence(true);
+        told(&mut doubt, 0, vec![ended(1, 1)]);
+        for moment in 1..u64::from(MOMENTS) {
+            assert_eq!(told(&mut doubt, moment * MOMENT_NS, vec![ended(2, 10 + moment), ended(1, 1 + moment)]), [10 + moment]);
+            // At the same moment.
+            assert_eq!(told(&mut doubt, moment * MOMENT_NS + 1, vec![ended(3, 30)]), [30]);
+        }
+        assert!(doubt.holds());
+        let now = u64::from(MOMENTS) * MOMENT_NS;
+        assert_eq!(told(&mut doubt, now, vec![ended(2, 20)]), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20]);
+        assert!(!doubt.holds());
+    }
+
+    #[test]
+    fn motion_of_another_engine_counts_and_nothing_is_held_for_ever() {
+        let mut doubt = Doubt::default();
+        for (now, others_move) in [(1, true), (HELD_NS, false)] {
+            doubt.note_silence(true);
+            assert_eq!(told(&mut doubt, 0, vec![ended(1, 1)]), [0; 0]);
+            let mut over = Vec::new();
+            doubt.sift(&mut over, now, others_move);
+            assert_eq!(over.len(), 1, "{now} {others_move}");
+        }
+    }
+}
