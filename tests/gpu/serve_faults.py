@@ -65,7 +65,7 @@ def run(with_faults):
         time.sleep(0.1)
     ready, used = time.time() - begun, subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
     start.touch()
-    faults, began, machine = 0, [], []
+    faults, told, began, machine = 0, 0, [], []
     end = time.time() + seconds
     while with_faults and time.time() < end - 1:
         time.sleep(GAP)
@@ -73,7 +73,7 @@ def run(with_faults):
         culprit.stdout.readline()
         began.append(time.time())
         machine.append((int(re.search(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())[1]) >> 20, os.getloadavg()[0]))
-        culprit.wait(timeout=60)
+        told += culprit.communicate(timeout=60)[0].startswith("told")
         faults += 1
     failed, rates, longest = 0, [], []
     for number, worker in enumerate(workers):
@@ -98,7 +98,7 @@ def run(with_faults):
     takeovers = [line.split("after ")[1].split(" ms")[0] for line in log.splitlines() if "has taken over" in line and "Control" in line]
     for line in [line for line in log.splitlines() if "could not go on" in line or "would end with an error" in line][:4]:
         print("   ", line[-300:])
-    print(f"{faults} faults: {failed} of {WORKERS} failed; {sum(rates):.1f} passes/s together, longest pass {max(longest, default=0)} ms; takeovers after {takeovers} ms; ready after {ready:.1f} s, {used} of the card used", flush=True)
+    print(f"{faults} faults, {told} culprits told: {failed} of {WORKERS} failed; {sum(rates):.1f} passes/s together, longest pass {max(longest, default=0)} ms; takeovers after {takeovers} ms; ready after {ready:.1f} s, {used} of the card used", flush=True)
     try:
         subprocess.run([str(FOLDER / "cumux"), "control"], input="quit -t 2\n", text=True, env=env, timeout=30, stdout=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:

@@ -31,7 +31,7 @@ const GATHERS_NS: u64 = 2_000_000;
 const PART_OF_TIME: u64 = 400;
 /// Most time for that which is saved, in nanoseconds, and most that urgent orders borrow: together
 /// what one needs who has just begun.
-const MOST_SAVED_NS: i64 = 160_000_000;
+const MOST_SAVED_NS: i64 = 120_000_000;
 const MOST_BORROWED_NS: i64 = 30_000_000;
 
 /// Orders that wait for answers.

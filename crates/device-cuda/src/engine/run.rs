@@ -10,7 +10,6 @@ use crate::track::UnusualStandstill;
 use std::collections::BTreeSet;
 
 /// When an engine without progress queries a driver stream, and which one.
-#[derive(Default)]
 struct Watch {
     /// When there was progress last, in nanoseconds.
     last_progress: u64,
@@ -56,6 +55,27 @@ const RELIEF_NS: u64 = 10_000_000;
 /// An engine that comes back to its work after so many nanoseconds was in a long call of the
 /// driver.
 const LONG_ROUND_NS: u64 = 5 * RELIEF_NS;
+
+/// Work that has not moved for less is nothing unusual: most kernels are over by then.
+const SHORTEST_STANDSTILL_NS: u64 = 10_000_000;
+/// The same of all work of several clients together: somebody's ends nearly always.
+const SHORTEST_SILENCE_NS: u64 = 3_000_000;
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch {
+            last_progress: 0,
+            last_query: 0,
+            queries: 0,
+            last_relief: 0,
+            crowd: None,
+            last_said: 0,
+            said_that_it_stands: false,
+            standstill: UnusualStandstill::longer_than(SHORTEST_STANDSTILL_NS),
+            silence: UnusualStandstill::longer_than(SHORTEST_SILENCE_NS),
+        }
+    }
+}
 
 impl Watch {
     /// Nanoseconds since the last progress.

@@ -40,15 +40,17 @@ impl StandingWork {
 /// Whether work stands still for longer than usual, as it does before a fault is noticed.
 ///
 /// ```text
-///          longer than SHORTEST_NS and three times the longest of late
+///        longer than the shortest one and three times the longest of late
 /// Usual ──────────────────────────────────────────────────────────────▶ Unusual
 ///       ◀──────────────────────────────────────────────────────────────
 ///                             work moves
 /// ```
 ///
 /// So programs with long kernels are unusual once, and not with every kernel.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct UnusualStandstill {
+    /// Less is nothing unusual.
+    shortest_ns: u64,
     is_unusual: bool,
     /// For how long the work that had stood longest was still when it was looked at last.
     last_ns: u64,
@@ -57,12 +59,15 @@ pub(crate) struct UnusualStandstill {
     halved: u64,
 }
 
-/// Work that stands still for less is nothing unusual: most kernels are over by then.
-const SHORTEST_NS: u64 = 10_000_000;
 /// After so many nanoseconds the longest standstill of late counts half.
 const HALVED_NS: u64 = 1_000_000_000;
 
 impl UnusualStandstill {
+    /// None has been seen. Less than `shortest_ns` will be nothing unusual.
+    pub(crate) fn longer_than(shortest_ns: u64) -> UnusualStandstill {
+        UnusualStandstill { shortest_ns, is_unusual: false, last_ns: 0, longest_ns: 0, halved: 0 }
+    }
+
     /// The work that has stood longest is still for `still_ns` now. Whether that is unusual.
     pub(crate) fn look(&mut self, still_ns: u64, now: u64) -> bool {
         if now.saturating_sub(self.halved) >= HALVED_NS {
@@ -72,7 +77,7 @@ impl UnusualStandstill {
             (self.longest_ns, self.is_unusual) = (self.longest_ns.max(self.last_ns), false);
         }
         self.last_ns = still_ns;
-        self.is_unusual |= still_ns > SHORTEST_NS.max(3 * self.longest_ns);
+        self.is_unusual |= still_ns > self.shortest_ns.max(3 * self.longest_ns);
         self.is_unusual
     }
 }
@@ -95,7 +100,7 @@ mod tests {
 
     #[test]
     fn long_kernels_are_unusual_once() {
-        let (mut standstill, mut now) = (UnusualStandstill::default(), 0);
+        let (mut standstill, mut now) = (UnusualStandstill::longer_than(10_000_000), 0);
         assert_eq!(count_unusual(&mut standstill, &mut now, 8, 100), 0);
         assert_eq!(count_unusual(&mut standstill, &mut now, 30, 30), 1, "the first one");
         assert_eq!(count_unusual(&mut standstill, &mut now, 120, 2), 1, "a much longer one");
@@ -106,7 +111,7 @@ mod tests {
     /// A fault: nothing moves any more, until it is noticed.
     #[test]
     fn what_moves_no_more_stays_unusual() {
-        let mut standstill = UnusualStandstill::default();
+        let mut standstill = UnusualStandstill::longer_than(10_000_000);
         let all: Vec<bool> = (0..100).map(|ms| standstill.look(ms * 1_000_000, ms * 1_000_000)).collect();
         assert_eq!(all.iter().position(|unusual| *unusual), Some(11));
         assert!(all[11..].iter().all(|unusual| *unusual) && !standstill.look(0, 100_000_000));
