@@ -19,7 +19,6 @@ mod output;
 mod own;
 mod parts;
 mod program;
-mod recordings;
 mod ways;
 
 use crate::demo::interrupt::Interrupt;
