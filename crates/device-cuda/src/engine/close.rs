@@ -41,7 +41,7 @@ impl Engine {
                 unfinished.push((flight.stream, flight.token));
             }
         };
-        self.doubt.flights_mut().for_each(&mut note_told);
+        self.withheld.flights_mut().for_each(&mut note_told);
         self.streams.tracker.visit_flights(&mut note_told);
         self.streams.cancel_queued(client, |id, token| unfinished.push((id, token)));
         self.printing.leave(client);

@@ -19,8 +19,8 @@ impl Engine {
             self.begin_inquiry(over);
             return true;
         }
-        if self.doubt.may_hold() {
-            self.doubt.sift(&mut over, self.streams.clock.now(), self.shared.moving.any_but(self.number));
+        if self.withheld.may_hold() {
+            self.withheld.sift(&mut over, self.streams.clock.now(), self.shared.moving.any_but(self.number));
         }
         for (flight, device_ns) in over.drain(..) {
             self.complete_flight(&flight, device_ns);

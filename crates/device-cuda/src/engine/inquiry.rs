@@ -69,7 +69,7 @@ impl Engine {
         }
         let begun = self.shared.watch.begun().unwrap_or_else(Instant::now);
         self.streams.clock.tick();
-        completed.splice(0..0, self.doubt.take());
+        completed.splice(0..0, self.withheld.take());
         let mut later = Vec::new();
         self.streams.tracker.retire(self.streams.clock.now(), &mut later);
         completed.append(&mut later);

@@ -25,7 +25,7 @@ impl Engine {
         }
         // The driver reports the error only when all running kernels have ended. Work that
         // completed before the culprit, or beside it, is reported as complete.
-        self.over.splice(0..0, self.doubt.take());
+        self.over.splice(0..0, self.withheld.take());
         self.poll_completions();
         if !self.context_works() {
             // Announced meanwhile. What has completed waits for the verdict.

@@ -193,7 +193,7 @@ impl Engine {
         let is_silent = watch.silence.look(self.streams.tracker.silent_ns(now), now);
         let moves = self.streams.tracker.is_busy() && !is_silent;
         self.shared.moving.note(self.number, moves);
-        self.doubt.note_silence(is_silent && !self.shared.moving.any_but(self.number) && self.streams.tracker.has_several());
+        self.withheld.note_silence(is_silent && !self.shared.moving.any_but(self.number) && self.streams.tracker.has_several());
         stands || is_unusual || moves
     }
 
@@ -253,7 +253,7 @@ impl Engine {
     /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
         // What is ready waits for others' work: for a lane, or for long kernels.
-        let waits = self.streams.tracker.is_busy() || !self.streams.ready.is_empty() || self.doubt.holds();
+        let waits = self.streams.tracker.is_busy() || !self.streams.ready.is_empty() || self.withheld.holds();
         let in_flight = self.is_faulted() || (waits && self.context_runs());
         match self.shared.polling.pause(idle_ns, in_flight) {
             Pause::Spin => std::hint::spin_loop(),

@@ -9,7 +9,7 @@ use crate::driver::Stream;
 use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
 use crate::issue::{ChainOrder, Issuer, IssuerSettings, SmallSets, Streams};
 use crate::quiet::LongWork;
-use crate::track::{Doubt, Flight, Printing};
+use crate::track::{Flight, Printing, Withheld};
 use cumux_device::{ClientId, Report, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ pub(crate) struct Engine {
     /// held back because of another card's fault.
     pub(super) over: Vec<(Flight, u64)>,
     /// Those that are complete and not told yet.
-    pub(super) doubt: Doubt,
+    pub(super) withheld: Withheld,
     /// Streams that wait for a lane. Empty between two rounds.
     pub(super) awaiting: Vec<StreamId>,
     /// The reports to send at the end of the round. Empty between rounds.
@@ -155,7 +155,7 @@ impl Engine {
             helper_stream,
             orders: Orders::default(),
             over: Vec::new(),
-            doubt: Doubt::default(),
+            withheld: Withheld::default(),
             awaiting: Vec::new(),
             reports: Vec::new(),
             remains: Vec::new(),

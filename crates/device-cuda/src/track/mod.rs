@@ -13,10 +13,9 @@
 //!
 //! Text that kernels print is another matter: `printed` holds reports back until it was fetched,
 //! and `turns` keeps the text of clients apart. Engines say by `standing` that work stands still,
-//! and what ends then is held in `doubt`.
+//! and what ends then is held in `withheld`.
 
 mod clock;
-mod doubt;
 mod estimate;
 mod fence;
 mod filling;
@@ -28,9 +27,9 @@ mod slot;
 mod standing;
 mod tracker;
 mod turns;
+mod withheld;
 
 pub(crate) use clock::Clock;
-pub(crate) use doubt::Doubt;
 pub(crate) use estimate::{COPY_BYTES_PER_NS, LONG_KERNEL_NS, TRANSFER_NS};
 pub(crate) use fence::FenceWord;
 pub(crate) use filling::FillingKernels;
@@ -42,3 +41,4 @@ pub(crate) use slot::StreamKind;
 pub(crate) use standing::{StandingWork, UnusualStandstill};
 pub(crate) use tracker::Tracker;
 pub(crate) use turns::Printing;
+pub(crate) use withheld::Withheld;

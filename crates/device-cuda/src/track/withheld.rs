@@ -7,8 +7,8 @@
 //! told only when the card moves again. If a fault is announced first, it waits for the verdict.
 //!
 //! ```text
-//!          work ends after an unusual silence             MOMENTS of motion, or HELD_NS
-//! Trusting ─────────────────────────────────▶ Doubting ─────────────────────────────────▶ Trusting
+//!          work ends after an unusual silence          MOMENTS of motion, or HELD_NS
+//! Telling ──────────────────────────────▶ Withholding ──────────────────────────────▶ Telling
 //! ```
 
 use super::Flight;
@@ -24,7 +24,7 @@ const HELD_NS: u64 = 600_000_000;
 
 /// Completed work of an engine, as long as it is not told.
 #[derive(Debug, Default)]
-pub(crate) struct Doubt {
+pub(crate) struct Withheld {
     /// All that is in flight has not moved for longer than usual, and it is that of several
     /// clients.
     is_silent: bool,
@@ -41,13 +41,13 @@ struct Held {
     moment: u64,
 }
 
-impl Doubt {
+impl Withheld {
     /// Notes whether the card is silent, which holds for the next work that is seen complete.
     pub(crate) fn note_silence(&mut self, is_silent: bool) {
         self.is_silent = is_silent;
     }
 
-    /// True if [`Doubt::sift`] has something to do.
+    /// True if [`Withheld::sift`] has something to do.
     #[inline]
     pub(crate) fn may_hold(&self) -> bool {
         self.is_silent || self.held.is_some()
@@ -58,8 +58,8 @@ impl Doubt {
         self.held.is_some()
     }
 
-    /// What has been seen complete at `now` is `over`. Leaves in it what is told: not what is in
-    /// doubt, and also what was and is no more. `others_move`: other engines of the card do.
+    /// What has been seen complete at `now` is `over`. Leaves in it what is told: not what is
+    /// withheld, and also what was and is no more. `others_move`: other engines of the card do.
     pub(crate) fn sift(&mut self, over: &mut Vec<(Flight, u64)>, now: u64, others_move: bool) {
         if !over.is_empty() && std::mem::take(&mut self.is_silent) && self.held.is_none() {
             let clients = over.iter().map(|(flight, _)| flight.client).collect();
@@ -102,63 +102,63 @@ mod tests {
     }
 
     /// The tokens that are told of what has ended.
-    fn told(doubt: &mut Doubt, now: u64, ended: Vec<(Flight, u64)>) -> Vec<u64> {
+    fn told(withheld: &mut Withheld, now: u64, ended: Vec<(Flight, u64)>) -> Vec<u64> {
         let mut over = ended;
-        doubt.sift(&mut over, now, false);
+        withheld.sift(&mut over, now, false);
         over.iter().map(|(flight, _)| flight.token).collect()
     }
 
     #[test]
     fn nothing_is_held_on_a_card_that_moves() {
-        let mut doubt = Doubt::default();
-        assert_eq!(told(&mut doubt, 0, vec![ended(1, 1), ended(2, 2)]), [1, 2]);
-        doubt.note_silence(true);
-        doubt.note_silence(false);
-        assert_eq!(told(&mut doubt, 5, vec![ended(1, 3)]), [3]);
-        assert!(!doubt.holds());
+        let mut withheld = Withheld::default();
+        assert_eq!(told(&mut withheld, 0, vec![ended(1, 1), ended(2, 2)]), [1, 2]);
+        withheld.note_silence(true);
+        withheld.note_silence(false);
+        assert_eq!(told(&mut withheld, 5, vec![ended(1, 3)]), [3]);
+        assert!(!withheld.holds());
     }
 
     /// A kernel of one client ends, and nothing moves afterwards: the fault is announced, and all
     /// that was held waits for the verdict.
     #[test]
     fn what_ends_after_a_silence_waits_for_the_verdict() {
-        let mut doubt = Doubt::default();
-        doubt.note_silence(true);
-        assert_eq!(told(&mut doubt, 0, vec![ended(1, 1)]), [0; 0]);
+        let mut withheld = Withheld::default();
+        withheld.note_silence(true);
+        assert_eq!(told(&mut withheld, 0, vec![ended(1, 1)]), [0; 0]);
         // The copy of its result.
-        assert_eq!(told(&mut doubt, 1_000, vec![ended(1, 2)]), [0; 0]);
-        assert_eq!(told(&mut doubt, HELD_NS - 1, Vec::new()), [0; 0]);
-        assert!(doubt.holds());
-        assert_eq!(doubt.take().iter().map(|(flight, _)| flight.token).collect::<Vec<_>>(), [1, 2]);
-        assert!(!doubt.holds());
+        assert_eq!(told(&mut withheld, 1_000, vec![ended(1, 2)]), [0; 0]);
+        assert_eq!(told(&mut withheld, HELD_NS - 1, Vec::new()), [0; 0]);
+        assert!(withheld.holds());
+        assert_eq!(withheld.take().iter().map(|(flight, _)| flight.token).collect::<Vec<_>>(), [1, 2]);
+        assert!(!withheld.holds());
     }
 
     /// A long kernel ends for which all others have waited. They are told, and a moment later its
     /// client is, in order.
     #[test]
-    fn a_card_that_moves_again_is_trusted() {
-        let mut doubt = Doubt::default();
-        doubt.note_silence(true);
-        told(&mut doubt, 0, vec![ended(1, 1)]);
+    fn on_a_card_that_moves_again_all_is_told() {
+        let mut withheld = Withheld::default();
+        withheld.note_silence(true);
+        told(&mut withheld, 0, vec![ended(1, 1)]);
         for moment in 1..u64::from(MOMENTS) {
-            assert_eq!(told(&mut doubt, moment * MOMENT_NS, vec![ended(2, 10 + moment), ended(1, 1 + moment)]), [10 + moment]);
+            assert_eq!(told(&mut withheld, moment * MOMENT_NS, vec![ended(2, 10 + moment), ended(1, 1 + moment)]), [10 + moment]);
             // At the same moment.
-            assert_eq!(told(&mut doubt, moment * MOMENT_NS + 1, vec![ended(3, 30)]), [30]);
+            assert_eq!(told(&mut withheld, moment * MOMENT_NS + 1, vec![ended(3, 30)]), [30]);
         }
-        assert!(doubt.holds());
+        assert!(withheld.holds());
         let now = u64::from(MOMENTS) * MOMENT_NS;
-        assert_eq!(told(&mut doubt, now, vec![ended(2, 20)]), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20]);
-        assert!(!doubt.holds());
+        assert_eq!(told(&mut withheld, now, vec![ended(2, 20)]), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20]);
+        assert!(!withheld.holds());
     }
 
     #[test]
     fn motion_of_another_engine_counts_and_nothing_is_held_for_ever() {
-        let mut doubt = Doubt::default();
+        let mut withheld = Withheld::default();
         for (now, others_move) in [(1, true), (HELD_NS, false)] {
-            doubt.note_silence(true);
-            assert_eq!(told(&mut doubt, 0, vec![ended(1, 1)]), [0; 0]);
+            withheld.note_silence(true);
+            assert_eq!(told(&mut withheld, 0, vec![ended(1, 1)]), [0; 0]);
             let mut over = Vec::new();
-            doubt.sift(&mut over, now, others_move);
+            withheld.sift(&mut over, now, others_move);
             assert_eq!(over.len(), 1, "{now} {others_move}");
         }
     }
