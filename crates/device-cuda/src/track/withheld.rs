@@ -61,7 +61,7 @@ impl Withheld {
     /// What has been seen complete at `now` is `over`. Leaves in it what is told: not what is
     /// withheld, and also what was and is no more. `others_move`: other engines of the card do.
     pub(crate) fn sift(&mut self, over: &mut Vec<(Flight, u64)>, now: u64, others_move: bool) {
-        if !over.is_empty() && std::mem::take(&mut self.is_silent) && self.held.is_none() {
+        if !over.is_empty() && self.is_silent && self.held.is_none() {
             let clients = over.iter().map(|(flight, _)| flight.client).collect();
             tracing::debug!(kernels = over.len(), ?clients, "work ends on a card that stands still: it is not told yet");
             self.held = Some(Held { flights: std::mem::take(over), clients, since: now, moments: 0, moment: now });
