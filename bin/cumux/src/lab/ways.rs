@@ -326,9 +326,15 @@ mod tests {
         let why = Mps::start(control.clone(), "0").err().expect("it ends with 4");
         assert!(why.to_string().contains("exit status: 4"), "{why}");
         let mps = Mps::start(control, "5").expect("it starts, and nobody waits for its daemon");
-        let number = fs::read_to_string(mps.folder.path().join("server")).expect("a number").trim().parse().expect("a number");
+        let number: u32 = fs::read_to_string(mps.folder.path().join("server")).expect("a number").trim().parse().expect("a number");
         let server = Process::open(number).expect("it runs");
         assert!(server.is_alive());
+        // The shell's child has its name a moment later.
+        let begun = Instant::now();
+        while !is_of_mps(number) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is another program");
+            std::thread::yield_now();
+        }
         let way = Way::Mps(mps, MultiprocessorSplit::Equal);
         assert_eq!(percentage_of(&way, 4).as_deref(), Some("25.0"));
         assert_eq!(percentage_of(&way, 1), None, "one alone has all of them");
