@@ -10,9 +10,9 @@
 //! the card has no memory left, it rests for longer and longer, and tries again.
 //!
 //! Beside a fault that the driver has not noticed yet, each call that needs the card takes 100 to
-//! 150 ms, and the driver notices the fault after it (decision 0120). So nothing begins while work
-//! of clients stands still ([`Preloader::hold`]), and nothing is loaded for a client that has just
-//! come: many programs fail with their first kernel.
+//! 150 ms (decision 0120). So nothing begins while work of clients stands still
+//! ([`Preloader::hold`]), and nothing is loaded for a client that has just come: many programs fail
+//! with their first kernel.
 //!
 //! After the takeover what was loaded stays for clients that come later: those that another
 //! executor still has, and that are to move here.

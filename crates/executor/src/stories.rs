@@ -511,8 +511,8 @@ fn a_standby_loads_the_kernels_that_were_launched() {
     guest.close();
 }
 
-/// Whoever begins something on a card that stands still delays the notice of a fault. And many
-/// programs fail with their first kernel: nothing is loaded for a client that has just come.
+/// Whoever begins something on a card that stands still waits for it. And many programs fail with
+/// their first kernel: nothing is loaded for a client that has just come.
 #[test]
 fn a_standby_that_is_held_back_loads_nothing() {
     const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";

@@ -6,9 +6,8 @@
 //! serves. Standbys are told to begin nothing on the card.
 //!
 //! Before the driver notices a fault, the card stands still, and each call for which another
-//! process needs it delays the notice by 100 to 150 ms. So all this begins as soon as the executor
-//! that serves says that work stands still for longer than usual. Where that was a long kernel, it
-//! ends soon.
+//! process needs it takes 100 to 150 ms. So all this begins as soon as the executor that serves
+//! says that work stands still for longer than usual. Where that was a long kernel, it ends soon.
 //!
 //! One that has lost its device holds that lock, too, when it ends. Beside its end an executor
 //! comes up in 2 s; after it, in 0.7. So the next one is started when it has ended. The one that

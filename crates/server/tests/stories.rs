@@ -746,11 +746,9 @@ fn clients_of_an_executor_apart_that_dies_go_on_with_the_others() {
     assert_eq!((status.takeovers, first.sticky(), second.sticky()), (1, 0, 0));
 }
 
-/// What comes up would hold the driver's lock while the fault is handled (decision 0120).
-#[test]
-fn an_executor_that_comes_up_is_stopped_from_the_sign_of_a_fault_until_the_next_one_serves() {
-    let mut world = World::new("fourth is slow");
-    let client = world.client();
+/// In a world whose fourth executor is slow: the one that serves after a loss, the one that stands
+/// by, and the one that comes up.
+fn one_ready_and_one_coming_up(world: &mut World) -> (u32, u32, u32) {
     // After a loss two are to stand by.
     let first = world.status_when(|s| s.standby != 0);
     world.wait_for(|_| has_file(first.standby, "ring"));
@@ -758,11 +756,20 @@ fn an_executor_that_comes_up_is_stopped_from_the_sign_of_a_fault_until_the_next_
     let second = world.status_when(|s| s.takeovers == 1 && s.state == "ACTIVE");
     let (ready, coming_up) = (world.executor(3), world.executor(4));
     world.wait_for(|_| has_file(ready, "ring"));
+    (second.executor, ready, coming_up)
+}
+
+/// What comes up would hold the driver's lock while the fault is handled (decision 0120).
+#[test]
+fn an_executor_that_comes_up_is_stopped_from_the_sign_of_a_fault_until_the_next_one_serves() {
+    let mut world = World::new("fourth is slow");
+    let client = world.client();
+    let (serving, ready, coming_up) = one_ready_and_one_coming_up(&mut world);
     assert!(!is_stopped(coming_up));
 
     world.notice_fault();
     world.wait_for(|_| is_stopped(coming_up));
-    assert!(!is_stopped(second.executor) && !is_stopped(ready), "one serves, the other can take over");
+    assert!(!is_stopped(serving) && !is_stopped(ready), "one serves, the other can take over");
     world.wait_for(World::is_standby_held);
 
     world.lose_device();
@@ -814,17 +821,13 @@ fn the_one_that_serves_spares_the_driver_while_the_lost_one_ends() {
     world.wait_for(World::is_driver_spared_no_more);
 }
 
-/// Calls that need the card delay the driver's notice of a fault (decision 0120).
+/// Beside a fault that is not noticed yet, each call that needs the card takes 0.1 s and more
+/// (decision 0120).
 #[test]
 fn nobody_begins_anything_on_a_card_that_stands_still() {
     let mut world = World::new("fourth is slow");
     let _client = world.client();
-    let first = world.status_when(|s| s.standby != 0);
-    world.wait_for(|_| has_file(first.standby, "ring"));
-    kill(first.executor);
-    world.status_when(|s| s.takeovers == 1 && s.state == "ACTIVE");
-    let (ready, coming_up) = (world.executor(3), world.executor(4));
-    world.wait_for(|_| has_file(ready, "ring"));
+    let (_, ready, coming_up) = one_ready_and_one_coming_up(&mut world);
 
     world.say_whether_work_stands(false);
     assert!(!is_stopped(coming_up) && !world.is_standby_held_no_more(), "nobody was held");

@@ -21,7 +21,8 @@ struct Watch {
     last_relief: u64,
     /// Streams that wait for a lane, if there are some.
     crowd: Option<Crowd>,
-    /// When the other engines were last told whether work stands still, and what.
+    /// When the other engines were last told whether work stands still or moves, and whether there
+    /// is something to take back.
     last_said: u64,
     said_that_it_stands: bool,
     standstill: UnusualStandstill,
