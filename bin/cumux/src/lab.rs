@@ -19,6 +19,7 @@ mod output;
 mod own;
 mod parts;
 mod program;
+mod recordings;
 mod ways;
 
 use crate::demo::interrupt::Interrupt;

@@ -3,10 +3,10 @@
 use super::card;
 use super::crowd::{Crowd, End, Finding, rate_of};
 use super::own::{self, Own, Setting, Shown};
+use super::recordings;
 use super::ways::{self, MemoryMeter, Way};
 use crate::demo::interrupt::Interrupt;
 use crate::device::DeviceName;
-use crate::record::{self, Audience};
 use anyhow::{Context as _, bail};
 use cumux_lab::predict::{self, Question, Trial};
 use cumux_lab::report::{
@@ -469,7 +469,9 @@ impl<'a> Lab<'a> {
         for (workload, command) in commands {
             self.interrupt.check()?;
             let limit = self.own.as_ref().filter(|_| workload == own::NAME).map_or_else(|| self.limit(), Own::limit);
-            match profile_of(&self.devices, &command, limit) {
+            let known = self.report.row("cumux", &workload, 1, Source::Measured).filter(|row| !self.software && row.basis == Basis::Requests);
+            let known_ns = known.map(|row| row.p99_us * 1000.0);
+            match recordings::undisturbed(known_ns, || recordings::profile_of(&self.devices, &command, limit)) {
                 Ok(profile) => {
                     card::complete(&mut self.report, &profile.card);
                     self.profiles.push((workload, profile));
@@ -550,16 +552,6 @@ impl<'a> Lab<'a> {
         });
         Ok((Outcome::Predicted, "the planner's answer for the recorded profile, as `cumux plan` gives it".into()))
     }
-}
-
-/// The profile of a program that runs alone through cumux.
-fn profile_of(devices: &[DeviceName], command: &[OsString], limit: Duration) -> anyhow::Result<Profile> {
-    let (end, observed) = record::observe(devices, command, Audience::Lab(limit))?;
-    if !end.success() {
-        bail!("it ended with {end} while it was recorded (at most {:.0} s)", limit.as_secs_f64());
-    }
-    let first = observed.into_iter().next().context("it did nothing on the card")?;
-    first.profile.map_err(|why| anyhow::anyhow!("{why}"))
 }
 
 /// The full geometries of equal instances.
