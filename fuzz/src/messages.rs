@@ -142,6 +142,7 @@ pub fn hello(bytes: &mut Bytes<'_>, processes: &[u32]) -> Hello {
             devices: devices(bytes),
             scope: bytes.pick(&[Scope::Shared, Scope::Shared, Scope::Rest, Scope::Own { session: 1 }]),
             stripe: bytes.mostly(&[0, 1]),
+            first_queue: bytes.mostly(&[0, 10, 32]),
         },
     }
 }

@@ -130,7 +130,7 @@ impl World<'_, '_> {
                     attributes: [(cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132)].into(),
                     capabilities: cumux_wire::facts::Capabilities::default(),
                 };
-                let hello = Hello::Executor { version: VERSION, pid, generation: 0, serving: false, devices: vec![device], scope: Scope::Shared, stripe: 0 };
+                let hello = Hello::Executor { version: VERSION, pid, generation: 0, serving: false, devices: vec![device], scope: Scope::Shared, stripe: 0, first_queue: 0 };
                 let connection = self.connection();
                 self.bench.hello(connection, hello);
                 return;

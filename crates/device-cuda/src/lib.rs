@@ -51,7 +51,7 @@
 //! 8  Extents: maps    SideStream: taken    ModuleLibrary: known, loading
 //!    Card: streams, variables    LoadedModule::attributes    Gate::unused    Loss::inquest
 //!    Discards: waiting    Extents: zeros
-//!    track: TURNS    Assignments    StandingWork    driver: LOADED, REDIRECTION, MadeOnce
+//!    track: TURNS    Assignments    StandingWork    driver: LOADED, REDIRECTION, FIRST, MadeOnce
 //!    PinnedWindow: WINDOWS    fault: CARDS    DueChains
 //! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission
 //! ```

@@ -77,11 +77,6 @@ pub trait Sink: Send + Sync {
     /// The device has begun to look at a fault. It may be lost soon; until then, nothing that keeps
     /// it busy should begin.
     fn fault_noticed(&self) {}
-    /// Work stands still for longer than usual, as it does before a fault is noticed; or it does so
-    /// no more. A hint.
-    fn work_stands(&self, stands: bool) {
-        let _ = stands;
-    }
     /// The client's work has broken the device; its unfinished work was reported with this fault
     /// already. A client that had none hears of the fault by this alone.
     fn faulted(&self, client: ClientId, fault: &Fault) {

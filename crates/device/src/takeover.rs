@@ -41,6 +41,13 @@ pub trait Takeover {
     /// window are mapped and its allocations allowed, before any work of the client is submitted.
     fn recover(&self, client: ClientId) -> Vec<Interrupted>;
 
+    /// The lowest number of this process's queues on the card, if the device numbers them. Of
+    /// several processes that could take over, the one with the lowest is to: the driver notices a
+    /// fault sooner in it (decision 0128).
+    fn first_queue(&self) -> Option<u32> {
+        None
+    }
+
     /// True: from now on calls of the driver that are not needed wait, because the end of another
     /// process holds a lock of it. False: no more.
     fn spare_driver(&self, is_spared: bool) {

@@ -306,6 +306,12 @@ impl Cards {
         self.of(client).into_iter().try_for_each(|device| device.map_window(client, window, address, bytes))
     }
 
+    /// As [`cumux_device::Takeover::first_queue`], of the card where it is highest; 0 if no card
+    /// numbers its queues.
+    pub fn first_queue(&self) -> u32 {
+        self.all.iter().filter_map(|device| device.first_queue()).max().unwrap_or(0)
+    }
+
     /// As [`cumux_device::Takeover::spare_driver`].
     pub fn spare_driver(&self, is_spared: bool) {
         self.all.iter().for_each(|device| device.spare_driver(is_spared));

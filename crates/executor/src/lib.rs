@@ -195,6 +195,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             devices: facts.clone(),
             scope: executor.scope(),
             stripe: executor.shared.arena.lock().stripe(),
+            first_queue: executor.shared.cards.first_queue(),
         };
         if connection.send(&hello, &[]).is_err() {
             // That server has just gone, too.
@@ -213,7 +214,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
 /// them.
 fn report_failure(options: &Options, hope: &mut Hope, why: &str) {
     let (version, pid, scope) = (VERSION, std::process::id(), options.scope);
-    let hello = Hello::Executor { version, pid, generation: 0, serving: false, devices: Vec::new(), scope, stripe: 0 };
+    let hello = Hello::Executor { version, pid, generation: 0, serving: false, devices: Vec::new(), scope, stripe: 0, first_queue: 0 };
     if let Ok(connection) = connect(&options.server, hope, false)
         && connection.send(&hello, &[]).is_ok()
         && connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]).is_ok()
@@ -286,9 +287,7 @@ impl Executor {
             };
             match message {
                 ToExecutor::Keeper { number } => self.keeper(number, descriptors)?,
-                ToExecutor::Attach { session, unexplained_after_ms, age_ms } => {
-                    self.attach(session, descriptors, how_ended(unexplained_after_ms), Duration::from_millis(age_ms));
-                }
+                ToExecutor::Attach { session, unexplained_after_ms } => self.attach(session, descriptors, how_ended(unexplained_after_ms)),
                 ToExecutor::Detach { session, comes_later } => self.detach(session, comes_later),
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
                 ToExecutor::Sessions { request } => self.name_sessions(request),
@@ -299,7 +298,6 @@ impl Executor {
                 ToExecutor::Release { session, wait_ms, unless_still } => {
                     self.release(session, release::Terms { wait: Duration::from_millis(wait_ms), unless_still });
                 }
-                ToExecutor::HoldBack { hold } => self.preloader.hold(hold),
                 ToExecutor::SpareDriver { spare } => self.shared.cards.spare_driver(spare),
                 ToExecutor::Unconfine { session } => self.unconfine(session),
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
@@ -362,12 +360,12 @@ impl Executor {
         Ok(())
     }
 
-    fn attach(&mut self, config: SessionConfig, descriptors: Vec<OwnedFd>, ended: Ended, age: Duration) {
+    fn attach(&mut self, config: SessionConfig, descriptors: Vec<OwnedFd>, ended: Ended) {
         let id = config.id;
         self.remembered.remove(&id);
         let outcome = Files::new(descriptors, config.group.is_some()).and_then(|files| {
             if self.generation == 0 {
-                self.preloader.expect(&self.shared, &config, &files, age);
+                self.preloader.expect(&self.shared, &config, &files);
                 self.waiting.insert(id, (config, files));
                 return Ok(());
             }

@@ -9,11 +9,6 @@
 //! Loading takes turns with shorter pauses, because the card is busy with clients. Where
 //! the card has no memory left, it rests for longer and longer, and tries again.
 //!
-//! Beside a fault that the driver has not noticed yet, each call that needs the card takes 100 to
-//! 150 ms (decision 0120). So nothing begins while work of clients stands still
-//! ([`Preloader::hold`]), and nothing is loaded for a client that has just come: many programs fail
-//! with their first kernel.
-//!
 //! After the takeover what was loaded stays for clients that come later: those that another
 //! executor still has, and that are to move here.
 
@@ -52,15 +47,8 @@ const KERNELS_AT_ONCE: usize = 8;
 const SHORTEST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(64);
 
-/// A client that has been there for so long has not failed with its first kernel.
-const SETTLES: Duration = Duration::from_secs(1);
-/// Nothing is held for longer. Who holds it says when it is over, but may be gone.
-const LONGEST_HOLD: Duration = Duration::from_secs(3);
-
 /// A client that may have to be taken over, or that comes later.
 struct Expected {
-    /// From when on its modules are loaded.
-    from: Instant,
     journal: Arc<OwnedFd>,
     window: Arc<OwnedFd>,
     window_address: u64,
@@ -80,8 +68,6 @@ enum Course {
 #[derive(Default)]
 struct Plan {
     course: Course,
-    /// Until then nothing begins.
-    held_until: Option<Instant>,
     expected: BTreeMap<u32, Expected>,
     /// How many modules are loaded.
     loaded: usize,
@@ -201,14 +187,12 @@ impl Watched {
 }
 
 impl Preloader {
-    /// From now on this client's modules are loaded in advance, or a little later if it has just
-    /// come: it has been there for `age`.
-    pub fn expect(&mut self, shared: &Arc<Shared>, config: &SessionConfig, files: &Files, age: Duration) {
+    /// From now on this client's modules are loaded in advance.
+    pub fn expect(&mut self, shared: &Arc<Shared>, config: &SessionConfig, files: &Files) {
         let device_indices = config.parts.iter().map(|part| part.device).collect();
         let (window, window_address) = (files.window(), layout::window_address(config.window_slot));
-        let from = Instant::now() + SETTLES.saturating_sub(age);
         let mut plan = self.board.plan.lock();
-        plan.expected.insert(config.id, Expected { from, journal: files.journal(), window, window_address, device_indices });
+        plan.expected.insert(config.id, Expected { journal: files.journal(), window, window_address, device_indices });
         drop(plan);
         self.board.changed.notify_all();
         if self.thread.is_none() {
@@ -216,12 +200,6 @@ impl Preloader {
             // Without a thread the takeover takes longer, and nothing else.
             self.thread = std::thread::Builder::new().name("preload".into()).spawn(move || run(&shared, &board)).ok();
         }
-    }
-
-    /// Begins nothing from now on, for some seconds at most; or goes on.
-    pub fn hold(&self, hold: bool) {
-        self.board.plan.lock().held_until = hold.then(|| Instant::now() + LONGEST_HOLD);
-        self.board.changed.notify_all();
     }
 
     /// How many kernels are loaded in advance, of modules whose kernels are loaded one by one.
@@ -286,9 +264,6 @@ fn run(shared: &Shared, board: &Board) -> Stock {
     let mut stock = Stock::default();
     let (mut rest, mut mapped) = (SHORTEST_REST, MappedAhead::default());
     loop {
-        if !pause(board, Duration::ZERO) {
-            return stock;
-        }
         let Some(Wanted { modules, kernels }) = list_wanted(board, &mut watched) else { return stock };
         mapped.follow(shared, board, &mut watched);
         stock.wanted = modules;
@@ -400,17 +375,11 @@ impl MappedAhead {
     }
 }
 
-/// Waits, and for longer while nothing may begin. False if the takeover comes.
+/// Waits. False if the takeover comes.
 fn pause(board: &Board, pause: Duration) -> bool {
     let until = Instant::now() + pause;
     let mut plan = board.plan.lock();
-    while plan.course == Course::Loading {
-        let until = plan.held_until.map_or(until, |held_until| until.max(held_until));
-        if until <= Instant::now() {
-            break;
-        }
-        board.changed.wait_until(&mut plan, until);
-    }
+    while plan.course == Course::Loading && !board.changed.wait_until(&mut plan, until).timed_out() {}
     plan.course == Course::Loading
 }
 
@@ -425,7 +394,7 @@ struct Wanted {
 
 /// What the clients have now, as far as it can be known. `None` if the takeover comes.
 fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<Wanted> {
-    let (mut wanted, now) = (Wanted::default(), Instant::now());
+    let mut wanted = Wanted::default();
     let plan = board.plan.lock();
     if plan.course == Course::Over {
         return None;
@@ -436,7 +405,6 @@ fn list_wanted(board: &Board, watched: &mut BTreeMap<u32, Watched>) -> Option<Wa
     for (client, expected) in expected {
         device_indices.insert(*client, expected.device_indices.clone());
         if !watched.contains_key(client)
-            && expected.from <= now
             && let Ok(reader) = ObjectReader::map(&*expected.journal)
         {
             watched.insert(*client, Watched { reader, modules: BTreeMap::new(), pinned: BTreeMap::new(), is_changed: true });

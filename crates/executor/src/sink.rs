@@ -168,12 +168,6 @@ impl Sink for Reports {
         }
     }
 
-    fn work_stands(&self, stands: bool) {
-        if self.lanes.get().is_some() {
-            self.outbox.put(FromExecutor::WorkStands { stands });
-        }
-    }
-
     fn faulted(&self, client: ClientId, fault: &Fault) {
         let session = self.sessions.read().get(&client).cloned();
         if let Some(session) = session {

@@ -438,7 +438,7 @@ fn a_standby_that_has_preloaded_a_module_takes_its_client_over_without_the_image
         guest.ask_ok(&load);
         let mut preloader = Preloader::default();
         if is_preloaded {
-            preloader.expect(&world.shared, &guest.config, &guest.files().unwrap(), Duration::MAX);
+            preloader.expect(&world.shared, &guest.config, &guest.files().unwrap());
             let begun = Instant::now();
             while preloader.loaded() == 0 {
                 assert!(begun.elapsed() < Duration::from_secs(60), "nothing is preloaded");
@@ -491,7 +491,7 @@ fn a_standby_loads_the_kernels_that_were_launched() {
     };
     wait_for_used(&[0, 2]);
     let mut preloader = Preloader::default();
-    preloader.expect(&world.shared, &guest.config, &guest.files().unwrap(), Duration::MAX);
+    preloader.expect(&world.shared, &guest.config, &guest.files().unwrap());
     let wait_for = |preloader: &Preloader, kernels: usize| {
         while preloader.kernels() != kernels {
             assert!(begun.elapsed() < Duration::from_secs(60), "{} kernels are preloaded", preloader.kernels());
@@ -511,43 +511,6 @@ fn a_standby_loads_the_kernels_that_were_launched() {
     guest.close();
 }
 
-/// Whoever begins something on a card that stands still waits for it. And many programs fail with
-/// their first kernel: nothing is loaded for a client that has just come.
-#[test]
-fn a_standby_that_is_held_back_loads_nothing() {
-    const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
-    let world = World::new();
-    let mut guest = Guest::new(&world, 21);
-    let window = cumux_wire::layout::window_address(21);
-    rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
-    guest.ask_ok(&Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 });
-    let begun = Instant::now();
-    let start = |age, hold| {
-        let mut preloader = Preloader::default();
-        preloader.hold(hold);
-        preloader.expect(&world.shared, &guest.config, &guest.files().unwrap(), age);
-        preloader
-    };
-    let wait_for = |preloader: &Preloader| {
-        while preloader.loaded() == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "nothing is preloaded");
-            std::thread::yield_now();
-        }
-    };
-    let (held, newcomer, free) = (start(Duration::MAX, true), start(Duration::ZERO, false), start(Duration::MAX, false));
-    wait_for(&free);
-    wait_for(&newcomer);
-    assert!(begun.elapsed() >= Duration::from_millis(900), "it had just come");
-    assert_eq!(held.loaded(), 0);
-    held.hold(false);
-    wait_for(&held);
-    for mut preloader in [held, newcomer, free] {
-        preloader.end();
-        preloader.clear(&world.shared);
-    }
-    guest.close();
-}
-
 /// A client that another executor has and that is to move here finds its modules loaded, also when
 /// the takeover is long over.
 #[test]
@@ -559,7 +522,7 @@ fn what_was_preloaded_waits_for_a_client_that_comes_later() {
     rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
     guest.ask_ok(&Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 });
     let mut preloader = Preloader::default();
-    preloader.expect(&world.shared, &guest.config, &guest.files().unwrap(), Duration::MAX);
+    preloader.expect(&world.shared, &guest.config, &guest.files().unwrap());
     let begun = Instant::now();
     let wait_for = |preloader: &Preloader, loaded: usize| {
         while preloader.loaded() != loaded {

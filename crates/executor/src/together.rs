@@ -192,10 +192,6 @@ impl Sink for Tagged {
         self.together.reports.fault_noticed();
     }
 
-    fn work_stands(&self, stands: bool) {
-        self.together.reports.work_stands(stands);
-    }
-
     fn faulted(&self, client: ClientId, fault: &Fault) {
         self.together.reports.faulted(client, fault);
     }

@@ -3,11 +3,7 @@
 //! All processes that use a card share one lock in the driver. An executor that comes up holds it
 //! for most of a second, and a fault beside that is announced late: after 0.3 to 1.2 s in place of
 //! 0.1 (decision 0120). So it is stopped from the first sign of a fault until the next executor
-//! serves. Standbys are told to begin nothing on the card.
-//!
-//! Before the driver notices a fault, the card stands still, and each call for which another
-//! process needs it takes 100 to 150 ms. So all this begins as soon as the executor that serves
-//! says that work stands still for longer than usual. Where that was a long kernel, it ends soon.
+//! serves.
 //!
 //! One that has lost its device holds that lock, too, when it ends. Beside its end an executor
 //! comes up in 2 s; after it, in 0.7. So the next one is started when it has ended. The one that
@@ -15,7 +11,6 @@
 //! making a graph for a chain of kernels would wait for the lock, for up to 0.2 s, and hold another
 //! one that all launches need.
 
-use crate::calm_state::{Calm, CalmCause};
 use crate::core::Core;
 use crate::host::Host;
 use crate::worker::Worker;
@@ -38,40 +33,18 @@ fn comes_up(worker: &Worker) -> bool {
 impl<H: Host> Core<H> {
     /// The device of an executor looks at a fault.
     pub(crate) fn fault_noticed(&mut self) {
-        self.begin_calm(Calm { until: Instant::now() + self.limits.calm, cause: CalmCause::Fault });
-    }
-
-    /// Work of the executor that serves stands still for longer than usual, or does so no more.
-    pub(crate) fn work_stands(&mut self, stands: bool) {
-        match (stands, self.executors.calm) {
-            (true, None) => self.begin_calm(Calm { until: Instant::now() + self.limits.standstill, cause: CalmCause::Standstill }),
-            (false, Some(Calm { cause: CalmCause::Standstill, .. })) => self.end_calm(),
-            _ => {}
-        }
-    }
-
-    fn begin_calm(&mut self, calm: Calm) {
-        self.executors.calm = Some(calm);
+        self.executors.calm_until = Some(Instant::now() + self.limits.calm);
         for worker in self.executors.workers.values().filter(|worker| comes_up(worker)) {
             self.host.stop(&worker.process);
         }
-        self.hold_standbys(true);
     }
 
-    /// All go on: the fault has been handled, or there was none.
+    /// Whoever comes up goes on: the fault has been handled.
     pub(crate) fn end_calm(&mut self) {
-        if self.executors.calm.take().is_some() {
+        if self.executors.calm_until.take().is_some() {
             for worker in self.executors.workers.values().filter(|worker| comes_up(worker)) {
                 self.host.set_going(&worker.process);
             }
-            self.hold_standbys(false);
-        }
-    }
-
-    fn hold_standbys(&self, hold: bool) {
-        let active = self.executors.service.active();
-        for (_, worker) in self.executors.workers.iter().filter(|(id, worker)| worker.can_serve() && Some(**id) != active) {
-            worker.send(ToExecutor::HoldBack { hold });
         }
     }
 
@@ -125,13 +98,13 @@ impl<H: Host> Core<H> {
             ]
         };
         let all = self.executors.workers.values().flat_map(of_worker).flatten();
-        self.executors.calm.map(|calm| calm.until).into_iter().chain(all)
+        self.executors.calm_until.into_iter().chain(all)
     }
 
     /// Ends the calm if it has lasted too long, or nobody else can take over.
     pub(crate) fn limit_calm(&mut self, now: Instant) {
         let can_take_over = self.executors.service.active().is_some() || self.executors.workers.values().any(Worker::can_serve);
-        if self.executors.calm.is_some_and(|calm| calm.until <= now || !can_take_over) {
+        if self.executors.calm_until.is_some_and(|until| until <= now || !can_take_over) {
             self.end_calm();
         }
     }

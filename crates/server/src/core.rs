@@ -1,7 +1,6 @@
 //! All state of a server, and what every part of it may do with that: tell the daemon, write down
 //! what a successor needs, and have a session kept. What happens to the state lies above.
 
-use crate::calm_state::Calm;
 use crate::event::Event;
 use crate::fault_log::FaultLog;
 use crate::groups::Groups;
@@ -252,8 +251,8 @@ pub(crate) struct Executors {
     pub(crate) addresses: Addresses,
     /// Why there is no standby: the device cannot be opened twice.
     pub(crate) no_standby: Option<String>,
-    /// A fault is being handled, or may be: whoever comes up waits, and standbys begin nothing.
-    pub(crate) calm: Option<Calm>,
+    /// A fault is being handled: until then at most, whoever comes up waits.
+    pub(crate) calm_until: Option<Instant>,
     /// The executor that was told to spare the driver.
     pub(crate) sparing: Option<u64>,
     /// What the last one that could not serve has said.
@@ -426,7 +425,7 @@ impl<H: Host> Core<H> {
                 next_stripe: 0,
                 addresses,
                 no_standby: None,
-                calm: None,
+                calm_until: None,
                 sparing: None,
                 losses: Losses::default(),
                 last_failure: String::new(),

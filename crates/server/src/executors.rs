@@ -1,7 +1,6 @@
 //! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and
 //! letting the next one take over.
 
-use crate::calm_state::Calm;
 use crate::come_back::COME_BACK_FIRST;
 use crate::core::{Core, Ending};
 use crate::event;
@@ -43,11 +42,12 @@ pub(crate) struct Standing {
     pub(crate) serving: bool,
     pub(crate) scope: Scope,
     pub(crate) stripe: u32,
+    pub(crate) first_queue: u32,
 }
 
 impl<H: Host> Core<H> {
     pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, standing: Standing, devices: Vec<DeviceFacts>) {
-        let Standing { generation, serving, scope, stripe } = standing;
+        let Standing { generation, serving, scope, stripe, first_queue } = standing;
         let Some(id) = self.executors.workers.iter().find(|(_, w)| w.pid == pid && w.is_awaited() && !w.is_dismissed()).map(|(id, _)| *id) else {
             // It would serve sessions that this server does not know.
             self.log.line(&format!("Executor {pid} is not one of this server's; it is ended"));
@@ -63,7 +63,7 @@ impl<H: Host> Core<H> {
             Err(error) => return self.log.line(&format!("no thread for executor {pid} ({error}); look at the limits of this user (ulimit -u)")),
         };
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
-        worker.greet(outbox, devices);
+        worker.greet(outbox, devices, first_queue, Instant::now());
         if self.rebuild.is_some() {
             worker.scope = scope;
             // Perhaps it knows more than the keeper does.
@@ -288,7 +288,7 @@ impl<H: Host> Core<H> {
         self.set_aside(id, &staying.iter().copied().collect());
         // They come back when their work has ended. Who stays because of a fault costs nobody
         // anything, and the executor ends soon.
-        let (now, at_fault) = (Instant::now(), self.executors.calm.is_some_and(Calm::is_fault));
+        let (now, at_fault) = (Instant::now(), self.executors.calm_until.is_some());
         for session in staying {
             if let Some(session) = self.clients.sessions.get_mut(session) {
                 session.move_after = Some(if at_fault { now + COME_BACK_FIRST } else { session.come_back.after_leaving(now) });
@@ -419,7 +419,7 @@ impl<H: Host> Core<H> {
         let is_alone = self.executors.no_standby.is_some();
         let present = self.executors.workers.values().filter(|worker| worker.is_shared() && (is_alone || worker.is_wanted())).count();
         // One after the other: several at once come up no sooner.
-        let is_calm = self.executors.calm.is_some() || self.is_one_ending(now);
+        let is_calm = self.executors.calm_until.is_some() || self.is_one_ending(now);
         let is_coming_up = self.executors.workers.values().any(|worker| worker.is_shared() && worker.is_wanted() && worker.is_awaited());
         if present < wanted
             && !is_coming_up
@@ -482,7 +482,7 @@ impl<H: Host> Core<H> {
     /// One that stands still is ended, and another takes its place.
     fn look_at_workers(&mut self, now: Instant) {
         let mut notes = Vec::new();
-        let is_calm = self.executors.calm.is_some();
+        let is_calm = self.executors.calm_until.is_some();
         // Who comes up was stopped by us, then.
         for worker in self.executors.workers.values_mut().filter(|worker| !(is_calm && worker.is_awaited())) {
             let Some(finding) = worker.check_motion(now, |pid| self.host.motion(pid)) else { continue };
@@ -550,7 +550,8 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Lets the one that has waited longest serve, if nobody does.
+    /// Lets one serve, if nobody does: the one with the lowest queues of those that are prepared,
+    /// or else the one that has waited longest.
     pub(crate) fn activate(&mut self, now: Instant) {
         if self.executors.service.active().is_some() || self.executors.workers.values().any(|worker| worker.is_doomed() && worker.is_shared()) {
             return;
@@ -560,7 +561,7 @@ impl<H: Host> Core<H> {
             .workers
             .iter()
             .filter(|(_, worker)| worker.can_serve())
-            .max_by_key(|(id, worker)| (worker.build, std::cmp::Reverse(**id)))
+            .min_by_key(|(id, worker)| (std::cmp::Reverse(worker.build), worker.standby_rank(now, self.limits.prepares), **id))
             .map(|(id, _)| *id)
         else {
             return;

@@ -147,8 +147,8 @@ impl<H: Host> Core<H> {
         }
         match hello {
             Hello::Keeper { .. } => self.keeper_hello(connection, pid),
-            Hello::Executor { generation, serving, devices, scope, stripe, .. } => {
-                let standing = Standing { generation, serving, scope, stripe };
+            Hello::Executor { generation, serving, devices, scope, stripe, first_queue, .. } => {
+                let standing = Standing { generation, serving, scope, stripe, first_queue };
                 self.executor_hello(connection, pid, standing, devices);
             }
             Hello::Client { .. } | Hello::Server { .. } => {}
@@ -213,13 +213,11 @@ impl<H: Host> Core<H> {
                 }
             }
             FromExecutor::FaultNoticed if is_active || self.is_apart(worker) => self.fault_noticed(),
-            FromExecutor::WorkStands { stands } if is_active => self.work_stands(stands),
             FromExecutor::DeviceLost { why, blamed } => self.device_lost(worker, &why, blamed),
             FromExecutor::Failed { why } => self.cannot_serve(worker, if why.is_empty() { "it did not say why; see server.log" } else { &why }),
             // Late words of one that does not serve.
             // One that stands by makes debuggers for parts of its card.
             FromExecutor::FaultNoticed
-            | FromExecutor::WorkStands { .. }
             | FromExecutor::Attached { .. }
             | FromExecutor::Detached { .. }
             | FromExecutor::Active { .. }

@@ -230,8 +230,6 @@ pub(crate) struct ClientSession {
     pub(crate) moving: Moving,
     /// It is not asked for before, because it could not leave.
     pub(crate) move_after: Option<Instant>,
-    /// Since when the client is there, as far as this server knows.
-    since: Instant,
     /// When it comes back from an executor apart.
     pub(crate) come_back: ComeBack,
     /// Why it could not leave when it was last asked for.
@@ -277,7 +275,6 @@ impl ClientSession {
             seat: Seat::No,
             moving: Moving::Still,
             move_after: None,
-            since: Instant::now(),
             come_back: ComeBack::default(),
             stays_because: String::new(),
             movers: Vec::new(),
@@ -299,8 +296,10 @@ impl ClientSession {
 
     /// What gives it to an executor.
     pub(crate) fn attach(&self) -> ToExecutor {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        ToExecutor::Attach { session: self.about.clone(), unexplained_after_ms: self.unexplained_after.map(ms), age_ms: ms(self.since.elapsed()) }
+        ToExecutor::Attach {
+            session: self.about.clone(),
+            unexplained_after_ms: self.unexplained_after.map(|lived| u64::try_from(lived.as_millis()).unwrap_or(u64::MAX)),
+        }
     }
 
     /// Whether it is to have an executor of its own.

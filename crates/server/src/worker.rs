@@ -96,6 +96,9 @@ enum Knowledge {
 struct Channel {
     outbox: Outbox<ToExecutor>,
     devices: Vec<DeviceFacts>,
+    /// The lowest number of its queues on the card.
+    first_queue: u32,
+    since: Instant,
     keeper: KeeperLine,
     knowledge: Knowledge,
 }
@@ -216,9 +219,9 @@ impl Worker {
     }
 
     /// It says hello. Only while it is [awaited](Worker::is_awaited).
-    pub(crate) fn greet(&mut self, outbox: Outbox<ToExecutor>, devices: Vec<DeviceFacts>) {
+    pub(crate) fn greet(&mut self, outbox: Outbox<ToExecutor>, devices: Vec<DeviceFacts>, first_queue: u32, now: Instant) {
         if self.is_awaited() {
-            let channel = Channel { outbox, devices, keeper: KeeperLine::No, knowledge: Knowledge::Nothing };
+            let channel = Channel { outbox, devices, first_queue, since: now, keeper: KeeperLine::No, knowledge: Knowledge::Nothing };
             self.contact = Contact::Made { channel, course: Course::Connected };
         }
     }
@@ -430,6 +433,16 @@ impl Worker {
         self.is_connected() && !self.is_dismissed() && !self.is_doomed() && self.has_keeper() && !self.devices().is_empty()
     }
 
+    /// Who takes over first, of those that can serve: the lowest. A fault is noticed sooner in an
+    /// executor whose queues have low numbers, but one that has just come has not loaded its
+    /// clients' modules yet.
+    pub(crate) fn standby_rank(&self, now: Instant, prepares: Duration) -> (bool, u32) {
+        match &self.contact {
+            Contact::Made { channel, .. } if now.saturating_duration_since(channel.since) >= prepares => (false, channel.first_queue),
+            _ => (true, 0),
+        }
+    }
+
     /// It was told to serve.
     pub(crate) fn activate(&mut self, generation: u32, unexplained_after: Option<Duration>, stripe: u32) {
         let unexplained_after_ms = unexplained_after.map(|lived| u64::try_from(lived.as_millis()).unwrap_or(u64::MAX));
@@ -482,7 +495,7 @@ mod tests {
     fn greeted() -> (Worker, Connection) {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let mut worker = worker();
-        worker.greet(Outbox::over(Arc::new(ours.into())).unwrap(), Vec::new());
+        worker.greet(Outbox::over(Arc::new(ours.into())).unwrap(), Vec::new(), 0, Instant::now());
         (worker, theirs.into())
     }
 

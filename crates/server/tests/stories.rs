@@ -770,7 +770,6 @@ fn an_executor_that_comes_up_is_stopped_from_the_sign_of_a_fault_until_the_next_
     world.notice_fault();
     world.wait_for(|_| is_stopped(coming_up));
     assert!(!is_stopped(serving) && !is_stopped(ready), "one serves, the other can take over");
-    world.wait_for(World::is_standby_held);
 
     world.lose_device();
     let third = world.status_when(|s| s.takeovers == 2 && s.state == "ACTIVE");
@@ -778,6 +777,20 @@ fn an_executor_that_comes_up_is_stopped_from_the_sign_of_a_fault_until_the_next_
     world.wait_for(|_| !is_stopped(coming_up));
     world.let_executor_speak();
     world.wait_for(|_| has_file(coming_up, "ring"));
+}
+
+/// A fault is noticed sooner in it (decision 0128).
+#[test]
+fn the_standby_with_the_lowest_queues_takes_over() {
+    for (mode, taking_over) in [("queues fall", 4), ("queues fall, nobody is prepared", 3)] {
+        let mut world = World::new(mode);
+        let client = world.client();
+        let (_, _, last) = one_ready_and_one_coming_up(&mut world);
+        world.wait_for(|_| has_file(last, "ring"));
+        world.lose_device();
+        let third = world.status_when(|s| s.takeovers == 2 && s.state == "ACTIVE");
+        assert_eq!((third.executor, client.generation(), client.sticky()), (world.executor(taking_over), 3, 0), "{mode}");
+    }
 }
 
 /// All clients wait for it.
@@ -819,43 +832,6 @@ fn the_one_that_serves_spares_the_driver_while_the_lost_one_ends() {
     assert_eq!((client.sticky(), client.generation()), (0, 2));
     world.let_executor_speak();
     world.wait_for(World::is_driver_spared_no_more);
-}
-
-/// Beside a fault that is not noticed yet, each call that needs the card takes 0.1 s and more
-/// (decision 0120).
-#[test]
-fn nobody_begins_anything_on_a_card_that_stands_still() {
-    let mut world = World::new("fourth is slow");
-    let _client = world.client();
-    let (_, ready, coming_up) = one_ready_and_one_coming_up(&mut world);
-
-    world.say_whether_work_stands(false);
-    assert!(!is_stopped(coming_up) && !world.is_standby_held_no_more(), "nobody was held");
-    world.say_whether_work_stands(true);
-    world.wait_for(|_| is_stopped(coming_up));
-    world.wait_for(World::is_standby_held);
-    assert!(!is_stopped(ready) && !world.is_standby_held_no_more());
-    world.say_whether_work_stands(false);
-    world.wait_for(|_| !is_stopped(coming_up));
-    world.wait_for(World::is_standby_held_no_more);
-
-    world.say_whether_work_stands(true);
-    world.wait_for(|_| is_stopped(coming_up));
-    world.notice_fault();
-    world.say_whether_work_stands(false);
-    world.status_when(|s| s.state == "ACTIVE");
-    assert!(is_stopped(coming_up), "it was a fault, which is handled");
-}
-
-#[test]
-fn a_long_kernel_holds_nobody_for_long() {
-    let mut world = World::new("second is slow, calm is short");
-    let _client = world.client();
-    let coming_up = world.executor(2);
-    // By the story: perhaps the server's stop is over before anybody sees it.
-    stop(coming_up);
-    world.say_whether_work_stands(true);
-    world.wait_for(|_| !is_stopped(coming_up));
 }
 
 #[test]

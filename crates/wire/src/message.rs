@@ -70,6 +70,10 @@ pub enum Hello {
         /// That of [`ToExecutor::Activate`]; 0 for one that does not serve yet.
         #[serde(default)]
         stripe: u32,
+        /// The lowest number of its queues on the card; 0 if its devices number none. The lower it
+        /// is, the sooner the driver notices a fault (decision 0128).
+        #[serde(default)]
+        first_queue: u32,
     },
 }
 
@@ -616,10 +620,6 @@ pub enum ToExecutor {
         /// If nobody knows why the executor apart that had it ended: how long that had served, in
         /// milliseconds. A standby ignores this; [`ToExecutor::Activate`] tells it.
         unexplained_after_ms: Option<u64>,
-        /// For how long the client has been there, in milliseconds. A standby loads nothing for one
-        /// that has just come.
-        #[serde(default)]
-        age_ms: u64,
     },
     /// The client has gone: the executor stops its work and frees everything. The active executor
     /// always answers with [`FromExecutor::Detached`], also for a session that it does not know.
@@ -674,12 +674,6 @@ pub enum ToExecutor {
     SpareDriver {
         /// True: from now on; false: no more.
         spare: bool,
-    },
-    /// The card stands still, or a fault is being handled: a standby begins nothing on it. Not
-    /// answered.
-    HoldBack {
-        /// True: from now on, for some seconds at most; false: no more.
-        hold: bool,
     },
     /// The session's unbounded kernels run in this executor: see [`FromExecutor::Confined`].
     Unconfine {
@@ -838,12 +832,6 @@ pub enum FromExecutor {
     /// The device begins to look at a fault, and may be lost within a second or so. Until then,
     /// nothing should keep it busy.
     FaultNoticed,
-    /// Work stands still on the device for longer than usual, as it does before a fault is noticed;
-    /// or it does so no more.
-    WorkStands {
-        /// Whether it does.
-        stands: bool,
-    },
     /// What the card has written down of the faults of these sessions; with a descriptor of the
     /// core dump, a file.
     CoreDump {

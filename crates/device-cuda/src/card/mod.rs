@@ -154,7 +154,6 @@ impl Card {
             filling: FillingKernels::default(),
             lanes: Lanes::of_queues(driver.queues()?, settings.engines),
             standing: StandingWork::default(),
-            unusual: StandingWork::default(),
             moving: StandingWork::default(),
             due: DueChains::default(),
             loss: Loss::default(),

@@ -1,6 +1,7 @@
 //! What a card does for the clients of a dead predecessor: nothing. It keeps no marks.
 
 use super::Card;
+use crate::driver::first_queue;
 use cumux_device::{ClientId, Interrupted, Takeover};
 
 impl Takeover for Card {
@@ -12,6 +13,10 @@ impl Takeover for Card {
     /// A card knows nothing of a predecessor's work.
     fn recover(&self, _client: ClientId) -> Vec<Interrupted> {
         Vec::new()
+    }
+
+    fn first_queue(&self) -> Option<u32> {
+        first_queue()
     }
 
     fn spare_driver(&self, is_spared: bool) {

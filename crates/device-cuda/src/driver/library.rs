@@ -16,11 +16,16 @@ use std::path::Path;
 /// loaded.
 static LOADED: Mutex<Option<&'static Table>> = Mutex::new(None);
 
-/// How many queues of the card a context has, 1 to 32. Streams that share one wait for each other;
-/// but each takes 15 ms when a context is made and 10 when it ends, under a lock that all processes
-/// of the card share.
+/// How many queues of the card a context has for kernels, 1 to 32. Streams that share one wait for
+/// each other; but each takes its time when a context is made and when it ends, under a lock that
+/// all processes of the card share, and delays the notice of a fault (decision 0128).
 const CONNECTIONS: &str = "CUMUX_CONNECTIONS";
 const DEFAULT_CONNECTIONS: usize = 16;
+
+/// The same for copies, for each of three copy engines. Seven clients whose copies wait for kernels
+/// of 8 ms do not slow down those of an eighth (`benches/results/2026-11-26-h200-queues.txt`).
+const COPY_CONNECTIONS: &str = "CUMUX_COPY_CONNECTIONS";
+const DEFAULT_COPY_CONNECTIONS: usize = 2;
 
 /// The environment variables that are set before the driver is loaded, and their values.
 const ENVIRONMENT: [(&str, &str); 3] = [
@@ -46,13 +51,17 @@ const REMOVED: [&str; 6] = [
 /// accident. If `CUMUX_KEEP_MPS` is set, the user's value is kept.
 const MPS_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// How many queues a context has.
+/// How many queues a context has for kernels.
 ///
 /// # Errors
 /// A sentence with a remedy: the user's value is no number.
 pub(super) fn queue_count() -> Result<usize, DeviceError> {
-    let asked = cumux_environment::number(CONNECTIONS).map_err(|error| DeviceError::Invalid(error.to_string()))?;
-    Ok(asked.map_or(DEFAULT_CONNECTIONS, |asked| asked.clamp(1, 32) as usize))
+    count_of(CONNECTIONS, DEFAULT_CONNECTIONS)
+}
+
+fn count_of(variable: &str, default: usize) -> Result<usize, DeviceError> {
+    let asked = cumux_environment::number(variable).map_err(|error| DeviceError::Invalid(error.to_string()))?;
+    Ok(asked.map_or(default, |asked| asked.clamp(1, 32) as usize))
 }
 
 /// Loads the driver, unless an earlier call has loaded it.
@@ -76,9 +85,11 @@ pub(super) fn load() -> Result<&'static Table, DeviceError> {
             unsafe { std::env::set_var(name, value) };
         }
     }
-    let queues = queue_count()?.to_string();
-    // SAFETY: as above.
-    unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", queues) };
+    let queues = [("CUDA_DEVICE_MAX_CONNECTIONS", queue_count()?), ("CUDA_DEVICE_MAX_COPY_CONNECTIONS", count_of(COPY_CONNECTIONS, DEFAULT_COPY_CONNECTIONS)?)];
+    for (name, count) in queues {
+        // SAFETY: as above.
+        unsafe { std::env::set_var(name, count.to_string()) };
+    }
     for name in REMOVED {
         // SAFETY: as above.
         unsafe { std::env::remove_var(name) };

@@ -8,6 +8,7 @@
 //!             card)                first_uses: what a context makes once (made)
 //!                                  capture, messages, thread: this process, not the card
 //!               └──▶ dumps     requests ─▶ handling ─▶ debugger: how it handles a fault
+//!                                     └──▶ queue_numbers: where its own queues are
 //! ```
 //!
 //! What the `SAFETY` notes lean on:
@@ -40,6 +41,7 @@ mod messages;
 mod module;
 mod nested;
 mod partition;
+mod queue_numbers;
 mod requests;
 mod stream;
 mod submission;
@@ -60,6 +62,7 @@ pub(crate) use launch::LaunchShape;
 pub(crate) use messages::{is_fault_announced, listen_to_driver};
 pub(crate) use module::CompileError;
 pub(crate) use partition::{Coscheduling, SmResource};
+pub(crate) use queue_numbers::first_queue;
 pub(crate) use stream::{MemorySet, RectangleCopy};
 pub(crate) use texture::{ArrayCopy, ArrayCopyEnd, Shown};
 pub(crate) use thread::allow_short_sleeps;

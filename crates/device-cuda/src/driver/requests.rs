@@ -2,15 +2,16 @@
 //!
 //! The driver makes them with C's `ioctl`. This program has a function of that name, which goes
 //! before the C library's in the whole process. It passes on every request as it is; what it does
-//! beside that is in [`super::handling`]. Numbers and structures: `nv-ioctl-numbers.h`, `nvos.h`,
-//! `ctrl83de.h` and `ctrl906f.h` of NVIDIA's open kernel modules. Another driver that has others
-//! finds its requests passed on, and nothing more.
+//! beside that is in [`super::handling`] and [`super::queue_numbers`]. Numbers and structures:
+//! `nv-ioctl-numbers.h`, `nvos.h`, `ctrl83de.h`, `ctrl906f.h` and `ctrlc36f.h` of NVIDIA's open
+//! kernel modules. Another driver that has others finds its requests passed on, and nothing more.
 
 use super::debugger::{
     CONTROL, Control, Debugger, Piece, READ_ERRORS, READ_ERRORS_BYTES, READ_ERRORS_WORDS, READ_MEMORY, RESUME_CONTEXT, SUSPEND_CONTEXT, TYPE, Transfer,
     WRITE_MEMORY, pass_on,
 };
 use super::handling;
+use super::queue_numbers::{self, GET_TOKEN};
 use core::ffi::{c_int, c_ulong, c_void};
 
 /// `NV_ESC_RM_ALLOC`.
@@ -38,8 +39,23 @@ struct Allocation {
 pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: as this function's caller has it.
     let pass_on = || unsafe { pass_on(descriptor, request, argument) };
+    // SAFETY: called for a request that has this structure.
+    let read_control = || unsafe { argument.cast::<Control>().read_unaligned() };
     let (kind, number, bytes) = ((request >> 8) & 0xff, request & 0xff, (request >> 16) as usize & 0x3fff);
-    if kind != TYPE || argument.is_null() || !handling::watches() {
+    if kind != TYPE || argument.is_null() {
+        return pass_on();
+    }
+    let is_control = number == CONTROL && bytes == size_of::<Control>();
+    if is_control && read_control().command == GET_TOKEN {
+        let result = pass_on();
+        let control = read_control();
+        if result == 0 && control.status == 0 && control.bytes as usize == size_of::<u32>() && !control.parameters.is_null() {
+            // SAFETY: the kernel module has answered the request; the size is that of the word.
+            queue_numbers::note(unsafe { queue_numbers::read_token(control.parameters) });
+        }
+        return result;
+    }
+    if !handling::watches() {
         return pass_on();
     }
     if number == ALLOCATE && bytes >= size_of::<Allocation>() {
@@ -48,11 +64,10 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             handling::note_debugger();
         }
     }
-    if number != CONTROL || bytes != size_of::<Control>() {
+    if !is_control {
         return pass_on();
     }
-    // SAFETY: the size is that of the request.
-    let control = unsafe { argument.cast::<Control>().read_unaligned() };
+    let control = read_control();
     let debugger = Debugger { descriptor, client: control.client, object: control.object };
     let is_done = || {
         // SAFETY: the structure of the request, which its maker reads afterwards.
@@ -78,9 +93,7 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
                 return is_done();
             }
             let result = pass_on();
-            // SAFETY: as above.
-            let status = unsafe { argument.cast::<Control>().read_unaligned() }.status;
-            if result == 0 && status == 0 {
+            if result == 0 && read_control().status == 0 {
                 // SAFETY: the request has filled the driver's buffer, which has that length.
                 handling::after_read(piece, unsafe { core::slice::from_raw_parts(transfer.buffer, transfer.length as usize) });
             }

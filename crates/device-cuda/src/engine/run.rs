@@ -25,7 +25,6 @@ struct Watch {
     /// is something to take back.
     last_said: u64,
     said_that_it_stands: bool,
-    standstill: UnusualStandstill,
     /// Nothing in flight moves: how unusual that is.
     silence: UnusualStandstill,
 }
@@ -57,9 +56,7 @@ const RELIEF_NS: u64 = 10_000_000;
 /// driver.
 const LONG_ROUND_NS: u64 = 5 * RELIEF_NS;
 
-/// Work that has not moved for less is nothing unusual: most kernels are over by then.
-const SHORTEST_STANDSTILL_NS: u64 = 10_000_000;
-/// The same of all work of several clients together: somebody's ends nearly always.
+/// Work of several clients of which nothing has ended for less is not unusual.
 const SHORTEST_SILENCE_NS: u64 = 3_000_000;
 
 impl Default for Watch {
@@ -72,7 +69,6 @@ impl Default for Watch {
             crowd: None,
             last_said: 0,
             said_that_it_stands: false,
-            standstill: UnusualStandstill::longer_than(SHORTEST_STANDSTILL_NS),
             silence: UnusualStandstill::longer_than(SHORTEST_SILENCE_NS),
         }
     }
@@ -179,23 +175,17 @@ impl Engine {
         }
     }
 
-    /// Tells the other engines of the card whether work of this one stands still, and the sink
-    /// whether that is unusual. Returns true if there is something to take back.
+    /// Tells the other engines of the card whether work of this one stands still, and whether it
+    /// moves. Returns true if there is something to take back.
     fn say_whether_work_stands(&mut self, watch: &mut Watch) -> bool {
         let now = self.streams.clock.now();
-        let still_ns = self.streams.tracker.longest_still_ns(now);
-        let stands = self.shared.mailboxes.len() > 1 && still_ns > STANDS_STILL_NS;
+        let stands = self.shared.mailboxes.len() > 1 && self.streams.tracker.stands_still(now, STANDS_STILL_NS);
         self.shared.standing.note(self.number, stands);
-        // What no longer ends after a fault has been announced.
-        let is_unusual = watch.standstill.look(still_ns, now) && self.context_works();
-        if self.shared.unusual.note(self.number, is_unusual) {
-            self.shared.sink.work_stands(is_unusual);
-        }
         let is_silent = watch.silence.look(self.streams.tracker.silent_ns(now), now);
         let moves = self.streams.tracker.is_busy() && !is_silent;
         self.shared.moving.note(self.number, moves);
         self.withheld.note_silence(is_silent && !self.shared.moving.any_but(self.number) && self.streams.tracker.has_several());
-        stands || is_unusual || moves
+        stands || moves
     }
 
     /// Has all other clients leave one of this engine whose kernel does not end, if they wait for

@@ -51,9 +51,7 @@ pub(crate) struct Shared {
     pub lanes: Lanes,
     /// Engines whose work in flight stands still.
     pub standing: StandingWork,
-    /// Which of them stand still for longer than usual.
-    pub unusual: StandingWork,
-    /// Which of them have work in flight that moves.
+    /// Engines that have work in flight that moves.
     pub moving: StandingWork,
     /// Whether the context still works.
     pub loss: Loss,

@@ -13,17 +13,14 @@ use std::sync::Arc;
 pub(crate) struct StandingWork(Arc<Mutex<BTreeSet<usize>>>);
 
 impl StandingWork {
-    /// Notes whether the work of an engine stands still. True if it is the first one, or was the
-    /// last one.
-    pub(crate) fn note(&self, engine: usize, stands: bool) -> bool {
+    /// Notes whether the work of an engine stands still.
+    pub(crate) fn note(&self, engine: usize, stands: bool) {
         let mut engines = self.0.lock();
-        let before = engines.is_empty();
         if stands {
             engines.insert(engine);
         } else {
             engines.remove(&engine);
         }
-        engines.is_empty() != before
     }
 
     /// True if the work of an engine but this one stands still.
@@ -121,10 +118,13 @@ mod tests {
     fn each_engine_hears_of_the_others() {
         let (own, others) = (StandingWork::default(), StandingWork::default());
         let shared = own.clone();
-        assert!(!own.note(0, false) && own.note(1, true));
+        own.note(0, false);
+        own.note(1, true);
         assert!(shared.any() && !others.any(), "another card's is another matter");
-        assert!(!own.note(0, true) && !shared.note(1, false) && own.any());
-        assert!(own.any_but(1) && !own.any_but(0));
-        assert!(shared.note(0, false) && !own.any());
+        own.note(0, true);
+        shared.note(1, false);
+        assert!(own.any() && own.any_but(1) && !own.any_but(0));
+        shared.note(0, false);
+        assert!(!own.any());
     }
 }

@@ -324,12 +324,7 @@ impl Tracker {
 
     /// True if work in flight of a stream has not moved for so long.
     pub(crate) fn stands_still(&self, now: u64, for_ns: u64) -> bool {
-        self.longest_still_ns(now) > for_ns
-    }
-
-    /// For how long the work in flight has not moved that has stood longest; 0 if there is none.
-    pub(crate) fn longest_still_ns(&self, now: u64) -> u64 {
-        self.all_busy().map(|slot| slot.still_ns(now)).max().unwrap_or(0)
+        self.all_busy().any(|slot| slot.still_ns(now) > for_ns)
     }
 
     /// For how long nothing in flight has moved; 0 if there is nothing.

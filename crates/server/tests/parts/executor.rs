@@ -1,7 +1,7 @@
 //! A pretended executor: keeps to the messages, does no work. What it did can be seen in the
 //! clients' pages.
 
-use super::{FOLDER, HELD, HELD_NO_MORE, LOSE, MODE, MOVES, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, STANDS, UNEXPLAINED};
+use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED};
 use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
@@ -54,11 +54,16 @@ struct Executor {
 pub fn play(socket: &Path) -> Result<(), String> {
     let mode = std::env::var(MODE).unwrap_or_default();
     let mut executor = Executor::default();
+    let mut first_queue = 0;
     // Those that serve nobody wait for a word of the story.
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default());
     let is_slow = match mode.as_str() {
         "no device" | "no word" | "dies" => true,
         "fourth is slow" => count_in(&folder) == 4,
+        "queues fall" | "queues fall, nobody is prepared" => {
+            first_queue = 100 - count_in(&folder) as u32;
+            false
+        }
         "second is slow" | "second is slow, calm is short" => count_in(&folder) == 2,
         _ => false,
     };
@@ -75,7 +80,7 @@ pub fn play(socket: &Path) -> Result<(), String> {
                 executor.remembered.append(&mut executor.sessions);
             }
             let (generation, scope) = (executor.generation, Scope::Shared);
-            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation, serving, devices, scope, stripe: 0 };
+            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation, serving, devices, scope, stripe: 0, first_queue };
             if connection.send(&hello, &[]).is_err() {
                 continue;
             }
@@ -123,11 +128,6 @@ fn occupations(mode: &str) -> RangeInclusive<u32> {
 /// Whether the story has asked for this since the last time.
 fn is_asked_for(what: &str) -> bool {
     std::env::var_os(FOLDER).is_some_and(|folder| std::fs::remove_file(Path::new(&folder).join(what)).is_ok())
-}
-
-/// Leaves a file for the story.
-fn note(what: &str) -> Result<(), String> {
-    std::fs::write(PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default()).join(what), "").map_err(|error| error.to_string())
 }
 
 impl Executor {
@@ -179,11 +179,8 @@ impl Executor {
                 }
                 ToExecutor::Unconfine { .. } => None,
                 ToExecutor::SpareDriver { spare } => {
-                    note(if spare { SPARED } else { SPARED_NO_MORE })?;
-                    None
-                }
-                ToExecutor::HoldBack { hold } => {
-                    note(if hold { HELD } else { HELD_NO_MORE })?;
+                    let file = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default()).join(if spare { SPARED } else { SPARED_NO_MORE });
+                    std::fs::write(file, "").map_err(|error| error.to_string())?;
                     None
                 }
                 // It is asked to let go, and does not.
@@ -262,14 +259,8 @@ impl Executor {
                     return Err("this executor has lost its device".into());
                 }
                 ToExecutor::Metrics { request } => {
-                    for (file, message) in [
-                        (NOTICE, FromExecutor::FaultNoticed),
-                        (STANDS, FromExecutor::WorkStands { stands: true }),
-                        (MOVES, FromExecutor::WorkStands { stands: false }),
-                    ] {
-                        if is_asked_for(file) {
-                            connection.send(&message, &[]).map_err(|e| e.to_string())?;
-                        }
+                    if is_asked_for(NOTICE) {
+                        connection.send(&FromExecutor::FaultNoticed, &[]).map_err(|e| e.to_string())?;
                     }
                     let clients: Vec<ClientStatus> = self.sessions.values().map(|held| held.status.clone()).collect();
                     // In two packets, as when there are many.

@@ -24,12 +24,6 @@ const SPARED_NO_MORE: &str = "spared-no-more";
 const UNEXPLAINED: &str = "unexplained-";
 /// The file in it that has the executor that serves say that its device looks at a fault.
 const NOTICE: &str = "notice";
-/// The files in it that have the executor that serves say that work stands still, or moves again.
-const STANDS: &str = "stands";
-const MOVES: &str = "moves";
-/// A standby was told to begin nothing, and to go on.
-const HELD: &str = "held";
-const HELD_NO_MORE: &str = "held-no-more";
 /// The file in it that has the executor that serves lose its device.
 const LOSE: &str = "lose";
 /// How executors misbehave, and which limits are small.
@@ -69,8 +63,10 @@ fn serve() -> Result<(), String> {
         "lonely" => limits.lonely = Duration::from_millis(20),
         "dies" | "dies again" | "accuses" => limits.storm_time = Duration::from_secs(600),
         "impatient" => limits.terminate = Duration::from_millis(50),
-        "fourth is slow" | "second is slow" => (limits.calm, limits.standstill) = (Duration::from_secs(600), Duration::from_secs(600)),
-        "second is slow, calm is short" => (limits.calm, limits.standstill) = (Duration::from_millis(20), Duration::from_millis(20)),
+        "fourth is slow" | "second is slow" => limits.calm = Duration::from_secs(600),
+        "second is slow, calm is short" => limits.calm = Duration::from_millis(20),
+        "queues fall" => limits.prepares = Duration::ZERO,
+        "queues fall, nobody is prepared" => limits.prepares = Duration::from_secs(600),
         "watched" | "stuck" => limits.heartbeat = Some(Duration::from_millis(300)),
         _ => {}
     }

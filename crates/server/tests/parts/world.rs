@@ -1,6 +1,6 @@
 //! The story's side: it plays the daemon and the clients' programs.
 
-use super::{FOLDER, HELD, HELD_NO_MORE, LOSE, MODE, MOVES, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, STANDS, UNEXPLAINED, again};
+use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED, again};
 use cumux_link::connection::exactly;
 use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Listener, Process};
@@ -222,30 +222,10 @@ impl World {
 
     /// The device of the executor that serves looks at a fault, and the server knows.
     pub fn notice_fault(&mut self) {
-        self.have_said(NOTICE);
-    }
-
-    /// Work of the executor that serves stands still for longer than usual, or moves again, and the
-    /// server knows.
-    pub fn say_whether_work_stands(&mut self, stands: bool) {
-        self.have_said(if stands { STANDS } else { MOVES });
-    }
-
-    fn have_said(&mut self, what: &str) {
-        std::fs::write(self.folder.join(what), "").unwrap();
+        std::fs::write(self.folder.join(NOTICE), "").unwrap();
         // What the executor says comes before its answer.
         self.status_when(|status| status.clients.len() == 1);
-        assert!(!self.folder.join(what).exists(), "an executor has taken it");
-    }
-
-    /// A standby was told to begin nothing.
-    pub fn is_standby_held(&self) -> bool {
-        self.folder.join(HELD).exists()
-    }
-
-    /// It was told to go on.
-    pub fn is_standby_held_no_more(&self) -> bool {
-        self.folder.join(HELD_NO_MORE).exists()
+        assert!(!self.folder.join(NOTICE).exists(), "an executor has taken it");
     }
 
     /// The executor that serves loses its device.
