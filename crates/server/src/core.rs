@@ -193,14 +193,14 @@ pub(crate) struct Daemon {
 
 /// When executors were lost lately: how many stand by depends on it.
 ///
-/// A new standby takes a second or two until it can take over, and a fault seldom comes alone. So
+/// After a loss it takes 1.6 s until the next standby can take over, and a fault seldom comes alone. So
 /// for a while after a loss one more stands by than were lost within [`Losses::WINDOW`].
 #[derive(Debug, Default)]
 pub(crate) struct Losses(VecDeque<Instant>);
 
 impl Losses {
     /// A standby should be ready after this time.
-    const WINDOW: Duration = Duration::from_secs(3);
+    const WINDOW: Duration = Duration::from_secs(2);
     /// So long it is remembered how quickly they followed each other.
     const MEMORY: Duration = Duration::from_secs(60);
 
