@@ -193,8 +193,9 @@ pub(crate) struct Daemon {
 
 /// When executors were lost lately: how many stand by depends on it.
 ///
-/// After a loss it takes 1.6 s until the next standby can take over, and a fault seldom comes alone. So
-/// for a while after a loss one more stands by than were lost within [`Losses::WINDOW`].
+/// After a loss it takes 1.6 s until the next standby can take over, and a fault seldom comes
+/// alone. So for a while after a loss one more stands by than were lost within
+/// [`Losses::WINDOW`].
 #[derive(Debug, Default)]
 pub(crate) struct Losses(VecDeque<Instant>);
 

@@ -55,7 +55,10 @@ fn launch_and_wait(driver: &Arc<Driver>, kernels: &OwnKernels) -> Call<Vec<Durat
     let (words, stream) = (PinnedWords::new(driver, 2)?, driver.create_stream(0)?);
     let other = words.address(OTHER).to_ne_bytes();
     let kernel = GraphKernel { function: kernels.fence, shape: LaunchShape::single_thread(), parameters: &other };
-    let chain = driver.create_chain(&[kernel], kernels.fence, words.address(FENCE), stream).inspect_err(|_| driver.destroy_stream(stream))?;
+    let chain = driver
+        .draft_chain(&[kernel], kernels.fence, words.address(FENCE))
+        .and_then(|draft| driver.complete_chain(draft, stream))
+        .inspect_err(|_| driver.destroy_stream(stream))?;
     let mut took = Vec::with_capacity(ROUNDS);
     let mut outcome = Ok(());
     for round in 0..WARM + ROUNDS {

@@ -29,28 +29,35 @@ pub(crate) struct ChainGraph {
     pub nodes: Vec<GraphNode>,
 }
 
+/// The graph of a chain that cannot run yet. The owner completes it with [`Driver::complete_chain`]
+/// or destroys it with [`Driver::destroy_draft`].
+pub(crate) struct ChainDraft {
+    graph: Graph,
+    nodes: Vec<GraphNode>,
+}
+
 impl Driver {
-    /// Creates a chain that runs these kernels, one after another, and then `fence_kernel`, with
+    /// Drafts a chain that runs these kernels, one after another, and then `fence_kernel`, with
     /// one thread and `fence_word` as its only parameter. The kernels' nodes can be set to other
-    /// kernels later. Slow: the driver makes a graph.
+    /// kernels later. Waits for nothing on the card.
     ///
     /// # Errors
     /// The driver's. Then nothing is left to destroy.
-    pub(crate) fn create_chain(&self, kernels: &[GraphKernel<'_>], fence_kernel: Function, fence_word: CardAddress, stream: Stream) -> Call<ChainGraph> {
+    pub(crate) fn draft_chain(&self, kernels: &[GraphKernel<'_>], fence_kernel: Function, fence_word: CardAddress) -> Call<ChainDraft> {
         let table = self.table()?;
         let mut graph = null_mut();
         // SAFETY: the call writes one handle, a local.
         CudaError::check(unsafe { (table.cuGraphCreate)(&raw mut graph, 0) })?;
         let graph = Graph::of(graph);
-        let chain = self.fill_chain(graph, kernels, fence_kernel, fence_word, stream);
-        if chain.is_err() {
+        let nodes = self.fill_chain(graph, kernels, fence_kernel, fence_word);
+        if nodes.is_err() {
             // SAFETY: the graph made above, which nobody else has; its last use.
             let _ = unsafe { (table.cuGraphDestroy)(graph.raw()) };
         }
-        chain
+        Ok(ChainDraft { graph, nodes: nodes? })
     }
 
-    fn fill_chain(&self, graph: Graph, kernels: &[GraphKernel<'_>], fence_kernel: Function, fence_word: CardAddress, stream: Stream) -> Call<ChainGraph> {
+    fn fill_chain(&self, graph: Graph, kernels: &[GraphKernel<'_>], fence_kernel: Function, fence_word: CardAddress) -> Call<Vec<GraphNode>> {
         let table = self.table()?;
         let fence_word = fence_word.to_ne_bytes();
         let fence = GraphKernel { function: fence_kernel, shape: LaunchShape::single_thread(), parameters: &fence_word };
@@ -83,13 +90,39 @@ impl Driver {
             // SAFETY: a live node; the call reads one local.
             let _ = unsafe { (table.cuGraphKernelNodeSetAttribute)(fence, t::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, &raw const value) };
         }
-        self.wait_as_a_card_would()?;
-        let mut executable = null_mut();
-        // SAFETY: a live graph; the call writes one handle, a local.
-        CudaError::check(unsafe { (table.cuGraphInstantiateWithFlags)(&raw mut executable, graph.raw(), 0) })?;
-        // SAFETY: a live executable and stream. If this fails, the first launch uploads the graph.
-        let _ = unsafe { (table.cuGraphUpload)(executable, stream.raw()) };
-        Ok(ChainGraph { graph, executable: GraphExec::of(executable), nodes: nodes.into_iter().map(GraphNode::of).collect() })
+        Ok(nodes.into_iter().map(GraphNode::of).collect())
+    }
+
+    /// Makes a draft a chain. Slow, and it may wait for kernels that run: the driver instantiates a
+    /// graph, and uploads it in this stream.
+    ///
+    /// # Errors
+    /// The driver's. Then nothing is left to destroy.
+    pub(crate) fn complete_chain(&self, draft: ChainDraft, stream: Stream) -> Call<ChainGraph> {
+        let instantiated = self.wait_as_a_card_would().and_then(|()| {
+            let mut executable = null_mut();
+            // SAFETY: a live graph; the call writes one handle, a local.
+            CudaError::check(unsafe { (self.table()?.cuGraphInstantiateWithFlags)(&raw mut executable, draft.graph.raw(), 0) })?;
+            // SAFETY: a live executable and stream. If this fails, the first launch uploads the
+            // graph.
+            let _ = unsafe { (self.table()?.cuGraphUpload)(executable, stream.raw()) };
+            Ok(GraphExec::of(executable))
+        });
+        match instantiated {
+            Ok(executable) => Ok(ChainGraph { graph: draft.graph, executable, nodes: draft.nodes }),
+            Err(error) => {
+                self.destroy_draft(&draft);
+                Err(error)
+            }
+        }
+    }
+
+    /// Destroys a draft that becomes no chain.
+    pub(crate) fn destroy_draft(&self, draft: &ChainDraft) {
+        if let Ok(table) = self.table() {
+            // SAFETY: the owner's last use.
+            let _ = unsafe { (table.cuGraphDestroy)(draft.graph.raw()) };
+        }
     }
 
     /// NVIDIA's driver waits now and then for every kernel that runs before it instantiates a

@@ -55,7 +55,7 @@ pub(crate) use capture::{CapturedOutput, take_output};
 pub(crate) use context::{Driver, Dumps};
 pub(crate) use device::DeviceHandle;
 pub(crate) use dumps::{MappedDump, share_dump};
-pub(crate) use graph::{ChainGraph, GraphKernel};
+pub(crate) use graph::{ChainDraft, ChainGraph, GraphKernel};
 pub(crate) use handle::{Array, Function, GreenContext, MipmappedArray, Module, Stream};
 pub(crate) use handling::{faults_again, note_fault_places, stop_watching_requests, watch_requests};
 pub(crate) use launch::LaunchShape;

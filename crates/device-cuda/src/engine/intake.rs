@@ -1,6 +1,5 @@
 //! Handling messages, and serving the queues that are ready.
 
-use super::due::DueChain;
 use super::ends::Admission;
 use super::handover::Evacuation;
 use super::message::Message;
@@ -8,18 +7,11 @@ use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
-use crate::issue::{Awaited, Chain, ChainOrder, Lane, Served, StreamQueue, Streams};
+use crate::issue::{Awaited, Lane, Served, StreamQueue, Streams};
 use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-/// For so long the card is kept stopped to make chains in, and until the last one is made. Until it
-/// stands still takes as long, beside eight busy programs.
-const MAKES_FOR: Duration = Duration::from_millis(8);
-/// So many chains are made in any case: another stop would take longer.
-const LEAST_MADE: usize = 4;
 
 impl Engine {
     /// Handles a message other than [`Message::End`].
@@ -257,41 +249,5 @@ impl Engine {
             let due = self.orders.take_due(self.streams.clock.now());
             self.make_chains(due);
         }
-    }
-
-    /// Has chains made while nothing runs, with those of other engines that are due by then. Those
-    /// for which the card is not kept stopped are asked for again. If it cannot be stopped, none is
-    /// made, and they are ordered again when their kernels come again.
-    fn make_chains(&self, orders: Vec<ChainOrder>) {
-        let (tracker, stream, engine) = (&self.streams.tracker, self.helper_stream, self.number);
-        self.shared.due.add(orders.into_iter().map(|order| DueChain { address: tracker.word_address(order.chain.word), order, engine, stream }));
-        let shared = self.shared.clone();
-        self.shared.helpers.run(move || {
-            if shared.due.is_empty() {
-                return;
-            }
-            let begun = Instant::now();
-            let build = |ChainOrder { chain, kernels }, address, stream| {
-                let made = Chain::build(&shared.driver, kernels, shared.own_kernels.fence, chain.word, address, stream, chain.purpose);
-                made.inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels")).ok()
-            };
-            let answers = shared.gate.run_while_stopped(|| {
-                shared.counters.stops.fetch_add(1, Ordering::Relaxed);
-                let stopped = Instant::now();
-                let answer = |(number, DueChain { order, engine, address, stream })| {
-                    let is_made = number < LEAST_MADE || stopped.elapsed() < MAKES_FOR;
-                    (engine, if is_made { Message::ChainBuilt(order.chain, build(order, address, stream)) } else { Message::NotMade(order) })
-                };
-                shared.due.take().into_iter().enumerate().map(answer).collect::<Vec<_>>()
-            });
-            let none = || shared.due.take().into_iter().map(|due| (due.engine, Message::ChainBuilt(due.order.chain, None))).collect();
-            let answers = answers.unwrap_or_else(none);
-            let made = answers.iter().filter(|(_, answer)| matches!(answer, Message::ChainBuilt(_, Some(_)))).count();
-            shared.counters.chains_made.fetch_add(made as u64, Ordering::Relaxed);
-            tracing::debug!(ordered = answers.len(), made, took = ?begun.elapsed(), "chains were to be made");
-            for (engine, answer) in answers {
-                shared.mailboxes.of(engine).send(answer);
-            }
-        });
     }
 }

@@ -8,7 +8,7 @@
 //! chains, unloading) are made on the helper threads.
 //!
 //! ```text
-//! run ─▶ intake ─▶ gather, lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ conclude, evacuate
+//! run ─▶ intake ─▶ make, gather, lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ conclude, evacuate
 //!                                                           └──▶ close ─▶ printing
 //!                                           ┌──────────────────────────────┘
 //!                                           └─▶ state ─▶ shared ─▶ message ─▶ handover
@@ -30,6 +30,7 @@ mod handover;
 mod inquiry;
 mod intake;
 mod lose;
+mod make;
 mod message;
 mod orders;
 mod printing;

@@ -12,8 +12,8 @@
 
 use super::plan::PlannedKernel;
 use crate::context::ClientModule;
-use crate::driver::{CardAddress, ChainGraph, Driver, Function, GraphKernel, LaunchShape, Stream};
-use crate::fault::Call;
+use crate::driver::{CardAddress, ChainDraft, ChainGraph, Driver, Function, GraphKernel, LaunchShape, Stream};
+use crate::fault::{Call, CudaError};
 use crate::track::{FenceWord, SlotIndex};
 use cumux_device::StreamId;
 use rustc_hash::FxHasher;
@@ -117,29 +117,55 @@ impl Drop for Chain {
     }
 }
 
-impl Chain {
-    /// Makes a chain of these kernels. Slow: an engine thread must not call this. `fence_kernel`
-    /// writes 1 to `word`, which the card has at `address`.
+/// A chain whose graph has its nodes and cannot run yet. To draft one waits for nothing on the
+/// card, so it is done before the card is stopped.
+pub(crate) struct DraftedChain {
+    driver: Arc<Driver>,
+    /// Until it is complete.
+    graph: Option<ChainDraft>,
+    kernels: Vec<PlannedKernel>,
+}
+
+impl Drop for DraftedChain {
+    fn drop(&mut self) {
+        if let Some(graph) = self.graph.take() {
+            self.driver.destroy_draft(&graph);
+        }
+    }
+}
+
+impl DraftedChain {
+    /// Drafts a chain of these kernels. Slow: an engine thread must not call this. `fence_kernel`
+    /// writes 1 to the word that the card has at `address`.
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn build(
-        driver: &Arc<Driver>,
-        kernels: Vec<PlannedKernel>,
-        fence_kernel: Function,
-        word: FenceWord,
-        address: CardAddress,
-        stream: Stream,
-        purpose: Purpose,
-    ) -> Call<Chain> {
+    pub(crate) fn new(driver: &Arc<Driver>, kernels: Vec<PlannedKernel>, fence_kernel: Function, address: CardAddress) -> Call<DraftedChain> {
         let nodes: Vec<GraphKernel<'_>> = kernels.iter().map(PlannedKernel::graph_kernel).collect();
-        let graph = driver.create_chain(&nodes, fence_kernel, address, stream)?;
+        let graph = driver.draft_chain(&nodes, fence_kernel, address)?;
+        Ok(DraftedChain { driver: driver.clone(), graph: Some(graph), kernels })
+    }
+
+    /// Its kernels. It becomes no chain.
+    pub(crate) fn into_kernels(mut self) -> Vec<PlannedKernel> {
+        std::mem::take(&mut self.kernels)
+    }
+
+    /// Makes it a chain. Slow, and it may wait for what runs on the card. `word` is that of the
+    /// draft's address.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn complete(mut self, word: FenceWord, stream: Stream, purpose: Purpose) -> Call<Chain> {
+        let (driver, kernels) = (self.driver.clone(), std::mem::take(&mut self.kernels));
+        let draft = self.graph.take().ok_or(CudaError::INVALID_VALUE)?;
+        let graph = driver.complete_chain(draft, stream)?;
         let mut origin: Vec<_> = kernels.iter().map(|planned| (planned.kernel().id, planned.module.clone())).collect();
         origin.sort_unstable_by_key(|(id, _)| *id);
         origin.dedup_by_key(|(id, _)| *id);
         let shapes: Vec<u64> = kernels.iter().map(shape_of).collect();
         Ok(Chain {
-            driver: driver.clone(),
+            driver,
             graph,
             parameter_capacity: kernels.iter().map(|planned| planned.kernel().parameter_bytes).collect(),
             origin,
@@ -153,7 +179,9 @@ impl Chain {
             used: 0,
         })
     }
+}
 
+impl Chain {
     /// The kernels to which the nodes are set.
     pub(super) fn kernels(&self) -> &[PlannedKernel] {
         &self.kernels

@@ -32,7 +32,7 @@ mod shelf;
 mod small_sets;
 mod streams;
 
-pub(crate) use chain::Chain;
+pub(crate) use chain::{Chain, DraftedChain};
 pub(crate) use chains::ChainOrder;
 pub(crate) use issuer::{Awaited, Issuer, IssuerSettings, STANDS_STILL_NS, Served};
 pub(crate) use pending::PendingChain;
