@@ -31,6 +31,8 @@ const MOST_SILENT: u32 = 2;
 /// as fast as the host lets them, and what else a machine does slows it down and never speeds it
 /// up.
 pub const MOST_TWICE: u32 = 2;
+/// Not where the copies take longer to get ready: the lab would take more than eight minutes.
+const LONGEST_TWICE: Duration = Duration::from_secs(8);
 
 /// What a crowd has shown.
 #[derive(Debug)]
@@ -95,6 +97,7 @@ impl Own {
             let (mut shown, start, memory) = self.run(setting, *clients).with_context(at_once)?;
             if setting.twice
                 && *clients <= MOST_TWICE
+                && start <= LONGEST_TWICE
                 && let Shown::Requests(first) = &mut shown
                 && let (Shown::Requests(second), ..) = self.run(setting, *clients).with_context(at_once)?
             {
