@@ -181,7 +181,7 @@ impl Engine {
         let now = self.streams.clock.now();
         let stands = self.shared.mailboxes.len() > 1 && self.streams.tracker.stands_still(now, STANDS_STILL_NS);
         self.shared.standing.note(self.number, stands);
-        let is_silent = watch.silence.look(self.streams.tracker.silent_ns(now), now);
+        let is_silent = watch.silence.look(self.streams.tracker.silent_ns(now));
         let moves = self.streams.tracker.is_busy() && !is_silent;
         self.shared.moving.note(self.number, moves);
         self.withheld.note_silence(is_silent && !self.shared.moving.any_but(self.number) && self.streams.tracker.has_several());
