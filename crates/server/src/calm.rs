@@ -1,12 +1,12 @@
 //! Keeping the driver free while a device handles a fault.
 //!
 //! All processes that use a card share one lock in the driver. An executor that comes up holds it
-//! for most of a second, and a fault beside that is announced late: after 0.3 to 1.2 s in place of
-//! 0.1 (decision 0120). So it is stopped from the first sign of a fault until the next executor
-//! serves.
+//! for most of that time, 0.3 s, and a fault beside that is announced late (with 64 queues: after
+//! 0.3 to 1.2 s, decision 0120). So it is stopped from the first sign of a fault until the next
+//! executor serves.
 //!
-//! One that has lost its device holds that lock, too, when it ends. Beside its end an executor
-//! comes up in 2 s; after it, in 0.7. So the next one is started when it has ended. The one that
+//! One that has lost its device holds that lock, too, when it ends, and an executor comes up beside
+//! that in three times the time. So the next one is started when it has ended. The one that
 //! serves is told to spare the driver until the lost one has ended and the next one has come up:
 //! making a graph for a chain of kernels would wait for the lock, for up to 0.2 s, and hold another
 //! one that all launches need.
