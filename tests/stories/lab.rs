@@ -215,6 +215,28 @@ fn a_program_that_tells_of_its_requests_is_a_workload() {
 }
 
 #[test]
+fn the_fastest_round_of_a_program_counts() {
+    let place = Place::new();
+    // In its first round it is slowed down. Who is recorded reads the end of its input.
+    let result = |requests: u32| format!(r#"echo '{{"requests": {requests}, "seconds": 1, "p50_us": {p50}, "p99_us": {p50}}}'"#, p50 = 1_000_000 / requests);
+    let program = script(
+        &place,
+        &format!(
+            "program load tiny 0.1 0 now > /dev/null\necho ready\nread -r word\n{}\necho ready\nread -r word || exit 0\n{}\necho ready\nread -r word && {}\n",
+            result(10),
+            result(40),
+            result(25)
+        ),
+    );
+    let report = lab_with(&place, &[&program]);
+    for mode in ["cumux", "time_sliced"] {
+        let rows = report["sharing"].as_array().unwrap().iter().filter(|row| row["workload"] == "yours" && row["mode"] == mode && row["source"] == "measured");
+        let rates: Vec<f64> = rows.map(|row| row["throughput"].as_f64().unwrap()).collect();
+        assert_eq!(rates, [40.0, 80.0], "{}", report["parts"]);
+    }
+}
+
+#[test]
 fn a_program_that_says_nothing_is_timed_and_not_compared() {
     let place = Place::new();
     let program = example("lab_work");

@@ -2,7 +2,7 @@
 //! outlives this value, with what it has started.
 //!
 //! What a program and the lab say to each other is in docs/lab.md, "A program of yours": `ready`,
-//! `go`, and a result ([`Finding`]).
+//! `go`, and a result ([`Finding`]), once or several times.
 
 use crate::demo::interrupt::Interrupt;
 use anyhow::{Context as _, bail};
@@ -84,7 +84,8 @@ struct Member {
     lines: Receiver<String>,
     /// All that it will ever say has been heard.
     is_silent: bool,
-    is_ready: bool,
+    /// How often it has said that it is ready.
+    readied: u32,
     said: VecDeque<String>,
     ended: Option<(ExitStatus, Instant)>,
 }
@@ -101,7 +102,7 @@ impl Member {
         }
         while !self.is_silent {
             match self.lines.try_recv() {
-                Ok(line) if line == "ready" => self.is_ready = true,
+                Ok(line) if line == "ready" => self.readied = self.readied.saturating_add(1),
                 Ok(line) => {
                     if self.said.len() == MOST_LINES {
                         self.said.pop_front();
@@ -114,6 +115,10 @@ impl Member {
             moved = true;
         }
         Ok(moved)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.readied > 0
     }
 
     /// True if it has ended, and its last lines are there.
@@ -193,7 +198,7 @@ impl<'a> Crowd<'a> {
         let (sender, lines) = channel();
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // From here on an error ends the program (Drop).
-        self.members.push(Member { child, stdin, lines, is_silent: false, is_ready: false, said: VecDeque::new(), ended: None });
+        self.members.push(Member { child, stdin, lines, is_silent: false, readied: 0, said: VecDeque::new(), ended: None });
         let streams = [stdout.map(|stream| Box::new(stream) as Box<dyn Read + Send>), stderr.map(|stream| Box::new(stream) as Box<dyn Read + Send>)];
         for stream in streams.into_iter().flatten() {
             let sender = sender.clone();
@@ -236,18 +241,18 @@ impl<'a> Crowd<'a> {
 
     /// Waits until every copy has said that it is ready, or has ended. Returns how many are ready.
     pub fn wait_until_ready_or_ended(&mut self) -> anyhow::Result<usize> {
-        self.watch("become ready or end", |members| Ok(members.iter().all(|member| member.is_ready || member.is_over())))?;
-        Ok(self.members.iter().filter(|member| member.is_ready).count())
+        self.watch("become ready or end", |members| Ok(members.iter().all(|member| member.is_ready() || member.is_over())))?;
+        Ok(self.members.iter().filter(|member| member.is_ready()).count())
     }
 
     /// Waits until every copy has said that it is ready. One that ends before ends the wait.
     pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         self.watch("become ready", |members| {
-            if let Some(member) = members.iter().find(|member| !member.is_ready && member.is_over()) {
+            if let Some(member) = members.iter().find(|member| !member.is_ready() && member.is_over()) {
                 let status = member.ended.map_or_else(String::new, |(status, _)| status.to_string());
                 bail!("a program ended before it was ready ({status}): {}", member.said.back().cloned().unwrap_or_default());
             }
-            Ok(members.iter().all(|member| member.is_ready))
+            Ok(members.iter().all(Member::is_ready))
         })
     }
 
@@ -264,6 +269,26 @@ impl<'a> Crowd<'a> {
                 let _ = stdin.write_all(b"go\n").and_then(|()| stdin.flush());
             }
         }
+    }
+
+    /// Lets all copies begin, and again, `most` times in all, as long as all of them say after
+    /// their results that they are ready for another round. What each round has shown but the last
+    /// one, which the ends tell of.
+    pub fn go_round(&mut self, most: u32) -> anyhow::Result<Vec<Vec<Finding>>> {
+        let mut rounds = Vec::new();
+        self.go();
+        for round in 1..most {
+            self.watch("end a round", |members| Ok(members.iter().all(|member| member.readied > round || member.is_over())))?;
+            if !self.members.iter().all(|member| member.readied > round) {
+                break;
+            }
+            let result = |member: &Member| member.said.iter().rev().find(|line| line.starts_with('{')).map(|line| Finding::parse(line));
+            // One that said ready without a result says what it is in the end.
+            let Some(results) = self.members.iter().map(result).collect::<Option<Vec<_>>>() else { break };
+            rounds.push(results.into_iter().collect::<anyhow::Result<Vec<Finding>>>()?);
+            self.go();
+        }
+        Ok(rounds)
     }
 
     /// Waits for the end of all.
@@ -284,6 +309,46 @@ impl<'a> Crowd<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Copies of a shell's commands, each with its number, that may begin so often: the requests of
+    /// each in each round, and in the end.
+    fn rounds(copies: u32, most: u32, commands: &str) -> (Vec<Vec<f64>>, Vec<f64>) {
+        let interrupt = Interrupt::watch().expect("signals");
+        let command = |number: u32| {
+            let mut command = Command::new("sh");
+            command.args(["-c", commands]).env("NUMBER", number.to_string());
+            command
+        };
+        let mut crowd = Crowd::start((1..=copies).map(command).collect(), &interrupt, Duration::from_secs(60)).expect("they start");
+        crowd.wait_until_ready().expect("they are ready");
+        let rounds = crowd.go_round(most).expect("rounds");
+        let requests = |findings: Vec<Finding>| findings.iter().map(|finding| finding.requests).collect();
+        let ends = crowd.finish().expect("they end");
+        let last = ends.iter().map(End::finding).collect::<anyhow::Result<_>>().expect("results");
+        (rounds.into_iter().map(requests).collect(), requests(last))
+    }
+
+    #[test]
+    fn a_program_that_is_ready_again_has_another_round() {
+        // The end of the input counts as `go` the first time, and ends it later.
+        const ROUNDS: &str = r#"round=0; echo ready; read word
+            while :; do
+              round=$((round + 1))
+              echo "{\"requests\": $NUMBER$round, \"seconds\": 1, \"p50_us\": 1, \"p99_us\": 2}"
+              echo ready; read word || exit 0
+            done"#;
+        assert_eq!(rounds(2, 3, ROUNDS), (vec![vec![11.0, 21.0], vec![12.0, 22.0]], vec![13.0, 23.0]));
+        assert_eq!(rounds(1, 1, ROUNDS), (vec![], vec![11.0]));
+    }
+
+    #[test]
+    fn a_program_that_ends_after_its_result_has_one_round() {
+        const ONCE: &str = r#"echo ready; read word; echo '{"requests": 4, "seconds": 1, "p50_us": 1, "p99_us": 2}'"#;
+        assert_eq!(rounds(2, 3, ONCE), (vec![], vec![4.0, 4.0]));
+        // Where one of two ends, the other one is not asked again.
+        let one_again = format!("{ONCE}; [ $NUMBER = 1 ] || {{ echo ready; read word; }}");
+        assert_eq!(rounds(2, 3, &one_again), (vec![], vec![4.0, 4.0]));
+    }
 
     const LEAST: &str = r#"{"requests": 8, "seconds": 2.0, "p50_us": 10, "p99_us": 20, "model": "resnet50"}"#;
 

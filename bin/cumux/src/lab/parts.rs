@@ -24,8 +24,8 @@ use std::time::Duration;
 
 /// Longest that one measurement may take, beyond what it is meant to.
 const SLACK: Duration = Duration::from_secs(120);
-/// About how long a crowd of the user's program takes on a card: it starts, and works.
-const OWN_SECONDS: f64 = 10.0;
+/// About how long a crowd of the user's program takes on a card: it starts, and has its rounds.
+const OWN_SECONDS: f64 = 15.0;
 /// Hosts that are believed to be so many times slower than the planner's.
 const FACTORS: (f64, f64) = (0.25, 4.0);
 /// Failures after which a way is given up.
@@ -101,11 +101,6 @@ impl<'a> Lab<'a> {
         if mode.ends_with("_parts") { &self.workloads()[..1] } else { self.workloads() }
     }
 
-    /// How many crowds of the user's program run twice ([`own::MOST_TWICE`]).
-    fn twice(&self) -> usize {
-        if self.software || self.quick { 0 } else { self.crowds().iter().filter(|clients| **clients <= own::MOST_TWICE).count() }
-    }
-
     /// How many programs share the card.
     fn crowds(&self) -> &'static [u32] {
         match (self.software, self.quick) {
@@ -169,7 +164,7 @@ impl<'a> Lab<'a> {
                 Err(why) => add(title, 0.0, Box::new(move |_| Ok((Outcome::Skipped, why.clone())))),
                 Ok(()) => {
                     let rounds = self.workloads_of(mode).len() * self.crowds().len();
-                    let own = if self.own.is_none() || mode.ends_with("_parts") { 0.0 } else { own_seconds * (self.crowds().len() + self.twice()) as f64 };
+                    let own = if self.own.is_none() || mode.ends_with("_parts") { 0.0 } else { own_seconds * self.crowds().len() as f64 };
                     add(title, each * rounds as f64 + own, Box::new(move |lab| lab.share(mode)));
                     // A model of instances can tell nothing of a fault; parts change nothing.
                     let tells_nothing = mode.ends_with("_parts") || (mode == "mig" && self.instances().len() < 2);
@@ -313,7 +308,7 @@ impl<'a> Lab<'a> {
     fn share_own(&mut self, mode: &'static str, way: &Way, memory: &MemoryMeter) -> anyhow::Result<String> {
         let Some(mut own) = self.own.take() else { return Ok(String::new()) };
         let libraries = self.libraries.clone();
-        let setting = Setting { way, memory, libraries: &libraries, software: self.software, twice: self.twice() > 0, interrupt: self.interrupt };
+        let setting = Setting { way, memory, libraries: &libraries, software: self.software, twice: !(self.software || self.quick), interrupt: self.interrupt };
         let crowds = self.crowds_of(way);
         let remark = own.share(setting, &crowds, |shown, memory| match shown {
             Shown::Requests(findings) => {
