@@ -41,7 +41,7 @@ pub trait Takeover {
     /// window are mapped and its allocations allowed, before any work of the client is submitted.
     fn recover(&self, client: ClientId) -> Vec<Interrupted>;
 
-    /// The lowest number of this process's queues on the card, if the device numbers them. Of
+    /// The lowest number of this process's queues on any card, if the device numbers them. Of
     /// several processes that could take over, the one with the lowest is to: the driver notices a
     /// fault sooner in it (decision 0128).
     fn first_queue(&self) -> Option<u32> {

@@ -306,10 +306,9 @@ impl Cards {
         self.of(client).into_iter().try_for_each(|device| device.map_window(client, window, address, bytes))
     }
 
-    /// As [`cumux_device::Takeover::first_queue`], of the card where it is highest; 0 if no card
-    /// numbers its queues.
+    /// As [`cumux_device::Takeover::first_queue`]; 0 if no device numbers its queues.
     pub fn first_queue(&self) -> u32 {
-        self.all.iter().filter_map(|device| device.first_queue()).max().unwrap_or(0)
+        self.all.iter().find_map(|device| device.first_queue()).unwrap_or(0)
     }
 
     /// As [`cumux_device::Takeover::spare_driver`].

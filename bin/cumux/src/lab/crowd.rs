@@ -147,6 +147,11 @@ pub struct Crowd<'a> {
     begun: Instant,
 }
 
+/// The last of these lines that begins as a JSON object does.
+fn result_line<'a>(said: impl DoubleEndedIterator<Item = &'a String>) -> Option<&'a str> {
+    said.rev().map(String::as_str).find(|line| line.starts_with('{'))
+}
+
 /// How a copy ended.
 #[derive(Debug)]
 pub struct End {
@@ -161,9 +166,9 @@ impl End {
         self.said.last().cloned().unwrap_or_else(|| self.status.to_string())
     }
 
-    /// The line of its result: the last one that begins as a JSON object does.
+    /// The line of its result.
     pub fn result_line(&self) -> Option<&str> {
-        self.said.iter().rev().map(String::as_str).find(|line| line.starts_with('{'))
+        result_line(self.said.iter())
     }
 
     /// Its result.
@@ -282,10 +287,12 @@ impl<'a> Crowd<'a> {
             if !self.members.iter().all(|member| member.readied > round) {
                 break;
             }
-            let result = |member: &Member| member.said.iter().rev().find(|line| line.starts_with('{')).map(|line| Finding::parse(line));
+            let result = |member: &Member| result_line(member.said.iter()).map(Finding::parse);
             // One that said ready without a result says what it is in the end.
             let Some(results) = self.members.iter().map(result).collect::<Option<Vec<_>>>() else { break };
             rounds.push(results.into_iter().collect::<anyhow::Result<Vec<Finding>>>()?);
+            // No round has the result of the one before.
+            self.members.iter_mut().for_each(|member| member.said.clear());
             self.go();
         }
         Ok(rounds)
@@ -348,6 +355,9 @@ mod tests {
         // Where one of two ends, the other one is not asked again.
         let one_again = format!("{ONCE}; [ $NUMBER = 1 ] || {{ echo ready; read word; }}");
         assert_eq!(rounds(2, 3, &one_again), (vec![], vec![4.0, 4.0]));
+        // Nor one that is ready again and has no new result.
+        let without_result = format!("{ONCE}; echo ready; read word; echo ready; read word; {}", ONCE.rsplit("; ").next().expect("its result"));
+        assert_eq!(rounds(1, 3, &without_result), (vec![vec![4.0]], vec![4.0]));
     }
 
     const LEAST: &str = r#"{"requests": 8, "seconds": 2.0, "p50_us": 10, "p99_us": 20, "model": "resnet50"}"#;

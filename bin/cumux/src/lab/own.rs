@@ -151,9 +151,10 @@ impl Own {
         self.took = self.took.max(Some(took));
         let is_again = !rounds.is_empty();
         let mut shown = shown(ends, ready)?;
-        if let Shown::Requests(findings) = &mut shown {
-            require_right(rounds.iter().flatten())?;
-            *findings = rounds.into_iter().fold(std::mem::take(findings), faster);
+        require_right(rounds.iter().flatten())?;
+        if let Some(best) = rounds.into_iter().reduce(faster) {
+            // Those that were ready again and ended have shown what they could before.
+            shown = Shown::Requests(if let Shown::Requests(last) = shown { faster(best, last) } else { best });
         }
         Ok(Round { shown, start, memory, is_again })
     }

@@ -2,9 +2,8 @@
 //!
 //! The kernel module tells the driver each queue's token, from which the card knows whose work
 //! comes: its lower half is the queue's number. After a fault the card's own processor goes through
-//! all queues from number 0 on, several times, at about half a millisecond each, until it has found
-//! that of the fault (decision 0128). So a fault is noticed sooner in a process that has low
-//! numbers.
+//! all queues from number 0 on, several times, at about 0.65 ms each, until it has found that of
+//! the fault (decision 0128). So a fault is noticed sooner in a process that has low numbers.
 
 use core::ffi::c_void;
 use parking_lot::Mutex;

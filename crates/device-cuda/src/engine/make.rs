@@ -79,8 +79,8 @@ fn make_due(shared: &Shared) {
         let since = Instant::now();
         // Those of other engines have come meanwhile.
         drafts.extend(take());
-        let number_of_all = drafts.drain(..).enumerate();
-        let answers: Vec<_> = number_of_all.map(|(number, draft)| draft.answer(number < LEAST_MADE || since.elapsed() < MAKES_FOR)).collect();
+        let answer = |(number, draft): (usize, Draft)| draft.answer(number < LEAST_MADE || since.elapsed() < MAKES_FOR);
+        let answers: Vec<_> = drafts.drain(..).enumerate().map(answer).collect();
         stopped = since.elapsed();
         answers
     });
