@@ -42,7 +42,9 @@ static cudaGraphNode_t conditional(cudaGraph_t graph, cudaGraphNode_t after, cud
 int main() {
     int *words;
     CHECK(cudaMalloc(&words, 8 * sizeof(int)));
+    // Streams that do not block do not wait for it.
     CHECK(cudaMemset(words, 0, 8 * sizeof(int)));
+    CHECK(cudaDeviceSynchronize());
     int *left = words, *rounds = words + 1, *inner = words + 2, *chosen = words + 3, *after = words + 4, *either = words + 5;
     cudaGraph_t graph, body, cases[3], branches[2], nested;
     CHECK(cudaGraphCreate(&graph, 0));
@@ -143,6 +145,7 @@ int main() {
     sets.dst = chosen, sets.value = 7, sets.elementSize = 4, sets.width = sets.height = 1;
     CHECK(cudaGraphAddMemsetNode(&clears, body, nullptr, 0, &sets));
     CHECK(cudaMemset(words, 0, 8 * sizeof(int)));
+    CHECK(cudaDeviceSynchronize());
     cudaKernelNodeParams change = {};
     change.func = (void *)add;
     change.gridDim = change.blockDim = dim3(1);

@@ -22,6 +22,7 @@ int main() {
     unsigned *words, *pinned, right = 0, value;
     CHECK(cudaMalloc(&words, 4096));
     CHECK(cudaMemset(words, 0, 4096));
+    CHECK(cudaDeviceSynchronize());
     CHECK(cudaMallocHost(&pinned, sizeof(unsigned)));
     cudaStream_t streams[4];
     for (cudaStream_t &stream : streams) CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

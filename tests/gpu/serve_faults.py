@@ -4,7 +4,8 @@ tests/gpu/serve_faults.py FOLDER [WORKERS] [SECONDS] [GAP]      FOLDER as tests/
 
 CUMUX_KERNELS_ON_DEMAND=0 in the environment is passed on: to compare with images that are loaded as a whole. For each fault it prints after how many
 milliseconds the driver announced it, the core dump was written, the verdict was there, the successor served, and the process with the broken context was gone;
-and what memory and load the machine had. SERVE_LOGS=FOLDER keeps the logs. SERVE_CALM=0 leaves out the runs without faults, before and after.
+and what memory and load the machine had. For each second of each run it prints passes, and what the processors and the card did meanwhile. SERVE_LOGS=FOLDER
+keeps the logs. SERVE_CALM=0 leaves out the runs without faults, before and after.
 """
 
 import os
@@ -12,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -46,6 +48,56 @@ def work(number, seconds, start):
     print(f"done {passes / seconds:.1f} passes/s wrong {wrong} longest {longest * 1e3:.0f} ms", flush=True)
 
 
+class Watch(threading.Thread):
+    """Once a second: how many processors' time the workers, cumux's processes and everything together took, what other machines on the host took of it, and the
+    card's clock."""
+
+    def __init__(self, workers):
+        super().__init__(daemon=True)
+        self.workers, self.over, self.rows = {worker.pid for worker in workers}, threading.Event(), []
+        self.clocks = subprocess.Popen(["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits", "-l", "1"], stdout=subprocess.PIPE,
+                                       stderr=subprocess.DEVNULL, text=True)
+        self.clock = "-"
+        threading.Thread(target=self.read_clocks, daemon=True).start()
+
+    def read_clocks(self):
+        for line in self.clocks.stdout:
+            self.clock = line.strip().replace(", ", " MHz ") + " W"
+
+    def count(self):
+        """Seconds of processors so far: of workers, of cumux, of all, and stolen."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        words = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+        each = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                name, rest = path.read_text().split("(", 1)[1].rsplit(")", 1)
+            except (OSError, IndexError):
+                continue
+            fields = rest.split()
+            kind = "workers" if int(path.parent.name) in self.workers else "cumux" if name.startswith("cumux") else None
+            # What has ended meanwhile is missing: an executor that was lost.
+            if kind:
+                each[path.parent.name, kind] = (int(fields[11]) + int(fields[12])) / ticks
+        return each, (sum(words[:8]) - words[3] - words[4]) / ticks, words[7] / ticks
+
+    def run(self):
+        before, at = self.count(), time.time()
+        while not self.over.wait(1.0):
+            now, until = self.count(), time.time()
+            took = {kind: sum(used - before[0].get((pid, one), 0) for (pid, one), used in now[0].items() if one == kind) for kind in ("workers", "cumux")}
+            self.rows.append((at, until, took["workers"], took["cumux"], now[1] - before[1], now[2] - before[2], self.clock))
+            before, at = now, until
+        self.clocks.kill()
+
+    def tell(self, room):
+        ends = [float(word) for path in room.glob("start.ends*") for word in path.read_text().split()]
+        for at, until, workers, cumux, all_of_it, stolen, clock in self.rows:
+            seconds = until - at
+            print(f"    {at % 1000:7.1f}: {sum(at <= end < until for end in ends) / seconds:6.0f} passes/s; processors: workers {workers / seconds:.1f}, "
+                  f"cumux {cumux / seconds:.1f}, all {all_of_it / seconds:.1f}, stolen {stolen / seconds:.2f}; {clock}")
+
+
 def run(with_faults):
     seconds = SECONDS if with_faults else min(SECONDS, 15.0)
     room = Path(tempfile.mkdtemp(prefix="serve"))
@@ -65,6 +117,8 @@ def run(with_faults):
         time.sleep(0.1)
     ready, used = time.time() - begun, subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
     start.touch()
+    watch = Watch(workers)
+    watch.start()
     faults, told, began, machine = 0, 0, [], []
     end = time.time() + seconds
     while with_faults and time.time() < end - 1:
@@ -75,6 +129,8 @@ def run(with_faults):
         machine.append((int(re.search(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())[1]) >> 20, os.getloadavg()[0]))
         told += culprit.communicate(timeout=60)[0].startswith("told")
         faults += 1
+    watch.over.wait(max(0.0, end - time.time()))
+    watch.over.set()
     failed, rates, longest = 0, [], []
     for number, worker in enumerate(workers):
         try:
@@ -89,6 +145,7 @@ def run(with_faults):
         else:
             failed += 1
             print("   ", text[0][-250:] if text else "no output")
+    watch.tell(room)
     if with_faults:
         tell_steps(room / "log" / "server.log", began, machine)
         tell_ramp(room, began)
