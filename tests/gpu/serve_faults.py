@@ -4,7 +4,8 @@ tests/gpu/serve_faults.py FOLDER [WORKERS] [SECONDS] [GAP]      FOLDER as tests/
 
 CUMUX_KERNELS_ON_DEMAND=0 in the environment is passed on: to compare with images that are loaded as a whole. For each fault it prints after how many
 milliseconds the driver announced it, the core dump was written, the verdict was there, the successor served, and the process with the broken context was gone;
-and what memory and load the machine had. For each second of each run it prints passes, and what the processors and the card did meanwhile. SERVE_LOGS=FOLDER
+and what memory and load the machine had. With CUMUX_LOG=debug it also says how kernels went to the card in each quarter of a second after a takeover.
+For each second of each run it prints passes, and what the processors and the card did meanwhile. SERVE_LOGS=FOLDER
 keeps the logs. SERVE_CALM=0 leaves out the runs without faults, before and after.
 """
 
@@ -149,6 +150,7 @@ def run(with_faults):
     if with_faults:
         tell_steps(room / "log" / "server.log", began, machine)
         tell_ramp(room, began)
+        tell_pace(room / "log" / "server.log")
     if os.environ.get("SERVE_LOGS") and with_faults:
         subprocess.run(["cp", "-r", str(room / "log"), os.environ["SERVE_LOGS"]])
     log = "".join(path.read_text(errors="replace") for path in (room / "log").glob("*.log"))
@@ -178,6 +180,21 @@ def tell_steps(log, began, machine):
         until = began[number + 1] if number + 1 < len(began) else at + 10
         found = [f"{step} {(when - at) * 1e3:.0f}" for when, step in events if at <= when < until]
         print(f"    fault {number + 1}: {', '.join(found) or 'nothing in the log'} ms; {machine[number][0]} GiB free, load {machine[number][1]:.1f}")
+
+
+def tell_pace(log):
+    """What the engines of each executor say of its quarters of a second, by the quarter's number, over all that took over."""
+    quarters = {}
+    for line in log.read_text(errors="replace").splitlines():
+        if "a quarter of a second" in line:
+            process = line.split("]")[0].split()[-1]
+            quarters.setdefault(process, []).append({name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", line)})
+    # The first one was there before the first fault.
+    later = list(quarters.values())[1:]
+    for number in range(min(8, max(map(len, later), default=0))):
+        at = [rows[number] for rows in later if number < len(rows)]
+        mean = {name: sum(row[name] for row in at) / len(at) for name in at[0]}
+        print(f"    quarter {number + 1} of {len(at)} executors:", ", ".join(f"{name} {value:.0f}" for name, value in mean.items()))
 
 
 def tell_ramp(room, began):

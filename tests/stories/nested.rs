@@ -138,3 +138,28 @@ fn kernels_that_launch_kernels_are_linked_by_the_driver() {
     }
     assert!(node.logs().contains("a bundle is linked"), "the driver was not asked");
 }
+
+/// A standby makes the chains that a client has, and the client has them after a takeover.
+#[test]
+fn chains_are_made_before_a_takeover() {
+    let beneath = beneath();
+    let node = on_top_of(&beneath, &[("CUMUX_LOG", "debug")]);
+    let mut client = node.test_client("segments").start();
+    client.wait_for_line("ready");
+    let mut round = 0;
+    let mut go_on_until = |client: &mut Client<'_>, line: &str| {
+        let until = (0..200).find(|_| {
+            round += 1;
+            client.tell("");
+            client.wait_for_line(&format!("round {round}"));
+            node.logs().contains(line)
+        });
+        assert!(until.is_some(), "{line} is not in the log: {}", node.logs());
+    };
+    go_on_until(&mut client, "chains in advance made=");
+    assert!(!node.logs().contains("a chain that was made in advance is taken"));
+    node.kill(node.server().executor);
+    node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.state == "ACTIVE"));
+    go_on_until(&mut client, "a chain that was made in advance is taken");
+    assert_eq!(node.server().takeovers, 1, "{}", node.logs());
+}

@@ -24,6 +24,8 @@ pub struct Counters {
     pub quiet_timeouts: AtomicU64,
     /// Chains that were made.
     pub chains_made: AtomicU64,
+    /// Chains that were made before their clients came, and that these have taken.
+    pub chains_ahead: AtomicU64,
     /// Times the card was stopped to make chains.
     pub stops: AtomicU64,
     /// Attempts to make chains for which the card did not become still soon enough.

@@ -47,6 +47,9 @@ pub struct Settings {
     /// True if the kernels of large images are loaded one by one, when clients launch them
     /// (`CUMUX_KERNELS_ON_DEMAND=0` turns this off).
     pub kernels_on_demand: bool,
+    /// True if a process that stands by makes the chains of clients before they come
+    /// (`CUMUX_CHAINS_AHEAD=0` turns this off).
+    pub chains_ahead: bool,
     /// How long the work of others is waited for after a fault (`CUMUX_FAULT_WAIT_MS`). Clients
     /// whose kernels run longer get an error.
     pub fault_wait: Duration,
@@ -79,6 +82,7 @@ impl Settings {
         let drain = number("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
         let core_dumps = number("CUMUX_CORE_DUMPS")? != Some(0);
         let kernels_on_demand = number("CUMUX_KERNELS_ON_DEMAND")? != Some(0);
+        let chains_ahead = coalesce && number("CUMUX_CHAINS_AHEAD")? != Some(0);
         let fault_wait = number("CUMUX_FAULT_WAIT_MS")?.unwrap_or(DEFAULT_FAULT_WAIT_MS);
         let long_kernel = number("CUMUX_LONG_KERNEL_MS")?.unwrap_or(DEFAULT_LONG_KERNEL_MS);
         let engine_limit = number("CUMUX_ENGINE_LIMIT_MS")?.unwrap_or(DEFAULT_ENGINE_LIMIT_MS);
@@ -89,6 +93,7 @@ impl Settings {
             drain: Duration::from_secs(drain),
             core_dumps,
             kernels_on_demand,
+            chains_ahead,
             fault_wait: Duration::from_millis(fault_wait),
             engine_limit: Duration::from_millis(engine_limit.max(1)),
             long_kernel: Duration::from_millis(long_kernel),

@@ -74,6 +74,10 @@ pub trait Sink: Send + Sync {
     /// channel. Printf goes to [`Channel::Output`], the messages of failed assertions to
     /// [`Channel::Error`], and those before the fault that they end in is reported.
     fn text(&self, client: ClientId, channel: Channel, text: &[u8]);
+    /// [`crate::Takeover::chain_recipes`] has something new to say of these clients.
+    fn chains_made(&self, clients: &[ClientId]) {
+        let _ = clients;
+    }
     /// The device has begun to look at a fault. It may be lost soon; until then, nothing that keeps
     /// it busy should begin.
     fn fault_noticed(&self) {}

@@ -1,6 +1,7 @@
 //! What a device knows of the work that a dead predecessor had begun.
 
 use crate::ids::ClientId;
+use crate::recipes::ChainRecipe;
 
 /// The part of an interrupted kernel that must not run again. Opaque outside the device that made
 /// it.
@@ -46,6 +47,28 @@ pub trait Takeover {
     /// fault sooner in it (decision 0128).
     fn first_queue(&self) -> Option<u32> {
         None
+    }
+
+    /// The chains of kernels that were made for this client, for [`Takeover::prepare_chains`] in a
+    /// process that stands by. The device says when there are others
+    /// ([`crate::Sink::chains_made`]).
+    fn chain_recipes(&self, client: ClientId) -> Vec<ChainRecipe> {
+        let _ = client;
+        Vec::new()
+    }
+
+    /// The chains that a predecessor had made for this client: it has them again soon.
+    fn inherit_recipes(&self, client: ClientId, recipes: Vec<ChainRecipe>) {
+        let _ = (client, recipes);
+    }
+
+    /// Makes chains before the clients come that will need them, `most` of them at most, and drops
+    /// those that are not among these. A recipe may be there several times, for several clients.
+    /// Returns how many were made. What cannot be made now, because kernels of it are not loaded,
+    /// is left out. Nothing is made any more once a client is open. Slow.
+    fn prepare_chains(&self, recipes: &[ChainRecipe], most: usize) -> usize {
+        let _ = (recipes, most);
+        0
     }
 
     /// True: from now on calls of the driver that are not needed wait, because the end of another

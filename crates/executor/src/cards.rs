@@ -14,8 +14,8 @@ use self::absent::Absent;
 use crate::objects::PartitionSpec;
 use crate::together::{OWN, OWN_BITS, Together, tag};
 use cumux_device::{
-    ArrayWish, Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, ImageHash, Interrupted,
-    ModuleId, ModuleInfo, ObjectWish, Open, PreloadedModule, ReadImage, Sink, StreamId, TensorWish, Work,
+    ArrayWish, Capabilities, ChainRecipe, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, ImageHash,
+    Interrupted, ModuleId, ModuleInfo, ObjectWish, Open, PreloadedModule, ReadImage, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout::{self, DeviceIndex};
@@ -309,6 +309,24 @@ impl Cards {
     /// As [`cumux_device::Takeover::first_queue`]; 0 if no device numbers its queues.
     pub fn first_queue(&self) -> u32 {
         self.all.iter().find_map(|device| device.first_queue()).unwrap_or(0)
+    }
+
+    /// As [`cumux_device::Takeover::chain_recipes`], for each device that has some.
+    pub fn chain_recipes(&self, client: ClientId) -> Vec<(DeviceIndex, Vec<ChainRecipe>)> {
+        let of_all = self.all.iter().enumerate().map(|(index, device)| (index as DeviceIndex, device.chain_recipes(client)));
+        of_all.filter(|(_, recipes)| !recipes.is_empty()).collect()
+    }
+
+    /// As [`cumux_device::Takeover::inherit_recipes`].
+    pub fn inherit_recipes(&self, client: ClientId, device_index: DeviceIndex, recipes: Vec<ChainRecipe>) {
+        if let Ok(device) = self.card(device_index) {
+            device.inherit_recipes(client, recipes);
+        }
+    }
+
+    /// As [`cumux_device::Takeover::prepare_chains`].
+    pub fn prepare_chains(&self, device_index: DeviceIndex, recipes: &[ChainRecipe], most: usize) -> usize {
+        self.card(device_index).map_or(0, |device| device.prepare_chains(recipes, most))
     }
 
     /// As [`cumux_device::Takeover::spare_driver`].

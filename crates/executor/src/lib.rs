@@ -63,6 +63,7 @@ mod open;
 mod orders;
 mod peering;
 mod preload;
+mod recipes;
 mod release;
 mod replay_safety;
 mod reports;
@@ -175,6 +176,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     intake.start()?;
     let leaving = if shared.cards.capabilities().exclusive.is_none() { Leaving::Possible } else { Leaving::Impossible };
     sink.set_lanes(intake.clone(), leaving);
+    sink.set_shared(&shared);
     let line: Arc<Mutex<Option<Connection>>> = Arc::default();
     let (sender, beating) = (line.clone(), intake.clone());
     std::thread::Builder::new()
@@ -298,6 +300,7 @@ impl Executor {
                 ToExecutor::Release { session, wait_ms, unless_still } => {
                     self.release(session, release::Terms { wait: Duration::from_millis(wait_ms), unless_still });
                 }
+                ToExecutor::SpareDriver { spare } if self.generation == 0 => self.preloader.rest(spare),
                 ToExecutor::SpareDriver { spare } => self.shared.cards.spare_driver(spare),
                 ToExecutor::Unconfine { session } => self.unconfine(session),
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),

@@ -8,6 +8,7 @@ use crate::files::Files;
 use crate::intake::Intake;
 use crate::memory::{BORROWED_KEY, EXTENT_KEY, ExtentNote, physical_key};
 use crate::objects::{Change, Logged, ModuleSpec, Objects};
+use crate::recipes;
 use crate::replay_safety;
 use crate::session::{Barrier, Inner, Phase, Session, SessionParts};
 use crate::shared::{IMAGE_KEY, Shared};
@@ -290,6 +291,10 @@ impl Session {
         self.restore_links(inner);
         let images = self.images(inner);
         for item in items {
+            if let Some(recipes) = recipes::read(&item) {
+                recipes.into_iter().for_each(|(device_index, recipes)| self.shared.cards.inherit_recipes(self.client(), device_index, recipes));
+                continue;
+            }
             let note = ExtentNote::read(&item.note);
             let bytes = note.bytes;
             if let Some(address) = item.key.strip_prefix(EXTENT_KEY).and_then(|a| u64::from_str_radix(a, 16).ok()) {

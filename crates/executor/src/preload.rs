@@ -6,8 +6,12 @@
 //! that is loaded for nothing is dropped again, and one that is missing is loaded at the takeover.
 //! So nothing depends on a journal that is read in the middle of a change.
 //!
+//! When all modules are loaded, it makes the chains that the clients have ([`crate::recipes`]).
+//!
 //! Loading takes turns with shorter pauses, because the card is busy with clients. Where
 //! the card has no memory left, it rests for longer and longer, and tries again.
+//!
+//! While a fault is handled it begins nothing, because calls of the driver would wait for that.
 //!
 //! After the takeover what was loaded stays for clients that come later: those that another
 //! executor still has, and that are to move here.
@@ -16,8 +20,9 @@ use crate::background::Restored;
 use crate::files::Files;
 use crate::memory::{EXTENT_KEY, ExtentNote};
 use crate::objects::{Change, Logged, ModuleSpec};
+use crate::recipes;
 use crate::shared::Shared;
-use cumux_device::{DeviceError, ImageHash, PreloadedModule};
+use cumux_device::{ChainRecipe, DeviceError, ImageHash, PreloadedModule};
 use cumux_ring::journal::{JournalError, ObjectReader};
 use cumux_wire::layout::{self, DeviceIndex};
 use cumux_wire::message::SessionConfig;
@@ -42,6 +47,13 @@ const MOST_BYTES: usize = 1 << 30;
 const PAUSE_SHARE: u32 = 3;
 /// Most kernels of one module that are loaded without a pause.
 const KERNELS_AT_ONCE: usize = 8;
+
+/// Most chains that are made without a pause, and how often it is looked what chains clients have.
+const CHAINS_AT_ONCE: usize = 16;
+const RECIPES_PERIOD: Duration = Duration::from_secs(1);
+
+/// A fault is handled by then, or is waited for no longer.
+const LONGEST_CALM: Duration = Duration::from_millis(1_500);
 
 /// The first and the longest time for which nothing is loaded when the card's memory is used up.
 const SHORTEST_REST: Duration = Duration::from_secs(1);
@@ -69,6 +81,8 @@ enum Course {
 struct Plan {
     course: Course,
     expected: BTreeMap<u32, Expected>,
+    /// Until then nothing is begun.
+    rests_until: Option<Instant>,
     /// How many modules are loaded.
     loaded: usize,
     /// How many kernels of modules whose kernels are loaded one by one.
@@ -224,6 +238,12 @@ impl Preloader {
         self.board.plan.lock().expected.retain(|client, _| clients.contains_key(client));
     }
 
+    /// Begins nothing while a fault is handled, or goes on.
+    pub fn rest(&mut self, rest: bool) {
+        self.board.plan.lock().rests_until = rest.then(|| Instant::now() + LONGEST_CALM);
+        self.board.changed.notify_all();
+    }
+
     /// Begins nothing any more: the takeover comes.
     pub fn end(&mut self) {
         self.board.plan.lock().course = Course::Over;
@@ -262,7 +282,7 @@ fn run(shared: &Shared, board: &Board) -> Stock {
     let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
     let mut watched: BTreeMap<u32, Watched> = BTreeMap::new();
     let mut stock = Stock::default();
-    let (mut rest, mut mapped) = (SHORTEST_REST, MappedAhead::default());
+    let (mut rest, mut mapped, mut chains) = (SHORTEST_REST, MappedAhead::default(), ChainsAhead::default());
     loop {
         let Some(Wanted { modules, kernels }) = list_wanted(board, &mut watched) else { return stock };
         mapped.follow(shared, board, &mut watched);
@@ -320,8 +340,52 @@ fn run(shared: &Shared, board: &Board) -> Stock {
                 return stock;
             }
         }
-        if is_complete && !pause(board, PERIOD) {
+        if is_complete && !(chains.follow(shared, board) && pause(board, PERIOD)) {
             return stock;
+        }
+    }
+}
+
+/// The chains that clients have, by device.
+#[derive(Default)]
+struct ChainsAhead {
+    recipes: BTreeMap<DeviceIndex, Vec<ChainRecipe>>,
+    /// When the keeper was asked for them last.
+    asked: Option<Instant>,
+}
+
+impl ChainsAhead {
+    /// Makes the chains that clients have now. False if the takeover comes.
+    fn follow(&mut self, shared: &Shared, board: &Board) -> bool {
+        if self.asked.is_none_or(|asked| asked.elapsed() >= RECIPES_PERIOD) {
+            self.asked = Some(Instant::now());
+            self.ask(shared, board);
+        }
+        for (device_index, recipes) in &self.recipes {
+            loop {
+                let begun = Instant::now();
+                let made = shared.cards.prepare_chains(*device_index, recipes, CHAINS_AT_ONCE);
+                if made == 0 {
+                    break;
+                }
+                tracing::debug!(made, took = ?begun.elapsed(), "chains in advance");
+                if !pause(board, (begun.elapsed() / PAUSE_SHARE).min(LONGEST_PAUSE)) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Reads what clients have. Of a device without any, what was made is dropped.
+    fn ask(&mut self, shared: &Shared, board: &Board) {
+        self.recipes.values_mut().for_each(Vec::clear);
+        let clients: Vec<u32> = board.plan.lock().expected.keys().copied().collect();
+        for client in clients {
+            let Ok(items) = shared.ask_keeper(|keeper| keeper.list(client)) else { continue };
+            for (device_index, recipes) in items.iter().filter_map(recipes::read).flatten() {
+                self.recipes.entry(device_index).or_default().extend(recipes);
+            }
         }
     }
 }
@@ -375,11 +439,17 @@ impl MappedAhead {
     }
 }
 
-/// Waits. False if the takeover comes.
+/// Waits, and as long as nothing is to be begun. False if the takeover comes.
 fn pause(board: &Board, pause: Duration) -> bool {
     let until = Instant::now() + pause;
     let mut plan = board.plan.lock();
-    while plan.course == Course::Loading && !board.changed.wait_until(&mut plan, until).timed_out() {}
+    while plan.course == Course::Loading {
+        let until = plan.rests_until.map_or(until, |rests| rests.max(until));
+        if board.changed.wait_until(&mut plan, until).timed_out() {
+            plan.rests_until = None;
+            break;
+        }
+    }
     plan.course == Course::Loading
 }
 

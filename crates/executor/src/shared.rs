@@ -113,6 +113,8 @@ pub struct Shared {
     pub fair_queue: Mutex<FairQueue>,
     /// Clients that are tried for the deaths of earlier executors.
     pub trials: Mutex<Trials>,
+    /// Held by who has the keeper keep the recipes of sessions.
+    pub recipes: Mutex<()>,
     /// For what is slow.
     pub workers: Workers,
     /// Hears how long work took, where `cumux record` asks for that.
@@ -144,6 +146,7 @@ impl Shared {
             departures: Departures::default(),
             left: Mutex::default(),
             fair_queue: Mutex::default(),
+            recipes: Mutex::default(),
             workers: Workers::default(),
             recorder: Recorder::of_environment(|| Fact::Executor),
             outbox,

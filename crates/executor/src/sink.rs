@@ -2,12 +2,14 @@
 
 use crate::mailbox::{Mailboxes, Outbox};
 use crate::session::{Session, Sessions};
+use crate::shared::Shared;
 use cumux_device::{Begun, Channel, ClientId, Fault, Outcome, Report, Sink, StreamId};
 use cumux_environment::steps::{self, Step};
 use cumux_wire::message::FromExecutor;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Exit status of an executor whose device is lost.
@@ -31,6 +33,9 @@ pub struct Reports {
     /// Those who look at the rings of sessions, and whether these can go on elsewhere; none before
     /// they have started.
     lanes: OnceLock<(Arc<dyn IntakeLanes>, Leaving)>,
+    /// Clients whose recipes are to be kept, and what is needed for that.
+    recipes: Arc<Mutex<BTreeSet<ClientId>>>,
+    shared: OnceLock<Weak<Shared>>,
     /// Set once clients have left or are to leave: this executor takes no others.
     apart: OnceLock<()>,
     /// Set once the device is lost.
@@ -59,7 +64,17 @@ pub trait IntakeLanes: Send + Sync {
 impl Reports {
     #[must_use]
     pub fn new(sessions: Sessions, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Self {
-        Self { sessions, mailboxes, outbox, lanes: OnceLock::new(), apart: OnceLock::new(), lost: OnceLock::new(), blamed: OnceLock::new() }
+        Self {
+            sessions,
+            mailboxes,
+            outbox,
+            lanes: OnceLock::new(),
+            recipes: Arc::default(),
+            shared: OnceLock::new(),
+            apart: OnceLock::new(),
+            lost: OnceLock::new(),
+            blamed: OnceLock::new(),
+        }
     }
 
     /// Whether clients have left or are to leave, so that this executor takes no others.
@@ -75,6 +90,11 @@ impl Reports {
     /// From now on this executor takes no others.
     pub fn retire(&self) {
         let _ = self.apart.set(());
+    }
+
+    /// From now on the recipes of clients are kept.
+    pub fn set_shared(&self, shared: &Arc<Shared>) {
+        let _ = self.shared.set(Arc::downgrade(shared));
     }
 
     /// From now on these deliver reports, too, and clients leave through them.
@@ -158,6 +178,29 @@ impl Sink for Reports {
             // Stable: the order within a stream stays.
             reports.sort_by_key(|report| report.client);
             deliver(&self.sessions, reports);
+        }
+    }
+
+    /// Those of several are kept together: while some are written down, others come.
+    fn chains_made(&self, clients: &[ClientId]) {
+        let Some(shared) = self.shared.get().and_then(Weak::upgrade) else { return };
+        let is_under_way = {
+            let mut waiting = self.recipes.lock();
+            let is_under_way = !waiting.is_empty();
+            waiting.extend(clients);
+            is_under_way
+        };
+        if is_under_way {
+            return;
+        }
+        let (waiting, sessions, keeping) = (self.recipes.clone(), self.sessions.clone(), shared.clone());
+        let keep = move || {
+            let clients = std::mem::take(&mut *waiting.lock());
+            keeping.keep_recipes(clients.into_iter(), |client| sessions.read().contains_key(&client));
+        };
+        if !shared.workers.run_soon(keep) {
+            // The next ones are tried again.
+            self.recipes.lock().clear();
         }
     }
 

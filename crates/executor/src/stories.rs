@@ -124,6 +124,7 @@ impl World {
         shared.set_keeper(1, keeper());
         let intake = Intake::new(sessions, shared.clone()).unwrap();
         sink.set_lanes(intake.clone(), Leaving::Possible);
+        sink.set_shared(&shared);
         Self { _alone: alone, shared, intake, sink, reports }
     }
 

@@ -3,7 +3,7 @@
 //! All processes that use a card share one lock in the driver. An executor that comes up holds it
 //! for most of that time, 0.3 s, and a fault beside that is announced late (with 64 queues: after
 //! 0.3 to 1.2 s, decision 0120). So it is stopped from the first sign of a fault until the next
-//! executor serves.
+//! executor serves. Those that stand by begin nothing meanwhile.
 //!
 //! One that has lost its device holds that lock, too, when it ends, and an executor comes up beside
 //! that in three times the time. So the next one is started when it has ended. The one that
@@ -37,6 +37,7 @@ impl<H: Host> Core<H> {
         for worker in self.executors.workers.values().filter(|worker| comes_up(worker)) {
             self.host.stop(&worker.process);
         }
+        self.rest_standbys(true);
     }
 
     /// Whoever comes up goes on: the fault has been handled.
@@ -45,7 +46,15 @@ impl<H: Host> Core<H> {
             for worker in self.executors.workers.values().filter(|worker| comes_up(worker)) {
                 self.host.set_going(&worker.process);
             }
+            self.rest_standbys(false);
         }
+    }
+
+    /// Has those who stand by begin nothing, or go on.
+    fn rest_standbys(&self, rest: bool) {
+        let serving = self.executors.service.serving();
+        let standbys = self.executors.workers.iter().filter(|(id, worker)| worker.can_serve() && Some(**id) != serving);
+        standbys.for_each(|(_, worker)| worker.send(ToExecutor::SpareDriver { spare: rest }));
     }
 
     /// Whether an executor that has lost its device is about to end.

@@ -11,6 +11,7 @@ use cumux_wire::layout;
 use cumux_wire::message::{FromServer, Place, ToServer};
 use cumux_wire::result;
 use parts::world::{World, has_file, is_stopped, kill, set_going, stop};
+use parts::{RESTS, RESTS_NO_MORE};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 
@@ -842,6 +843,19 @@ fn the_one_that_serves_spares_the_driver_while_the_lost_one_ends() {
     assert_eq!((client.sticky(), client.generation()), (0, 2));
     world.let_executor_speak();
     world.wait_for(World::is_driver_spared_no_more);
+}
+
+/// Its calls of the driver would wait until the fault has been handled, and the takeover for them.
+#[test]
+fn who_stands_by_begins_nothing_while_a_fault_is_handled() {
+    let mut world = World::new("calm is short");
+    let _client = world.client();
+    let first = world.status_when(|s| s.standby != 0);
+    world.wait_for(|_| has_file(first.standby, "ring"));
+    assert!(!world.was_told(RESTS));
+    world.notice_fault();
+    world.wait_for(|world| world.was_told(RESTS));
+    world.wait_for(|world| world.was_told(RESTS_NO_MORE));
 }
 
 #[test]

@@ -24,6 +24,7 @@ const LIMITS: [CUlimit; 4] =
 impl Clients for Card {
     fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         self.require_context()?;
+        self.shared.prepared.begin_serving();
         let beside = spec.beside.and_then(|other| self.client(other).ok());
         let share = match spec.sms.as_slice() {
             _ if beside.is_some() => beside.and_then(|other| other.share.read().clone()),

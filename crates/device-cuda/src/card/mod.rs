@@ -19,6 +19,7 @@ use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, list
 use crate::engine::{DueChains, Engine, Mailboxes, Message, SPARED_WAITS, Shared, watch_engines};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
+use crate::issue::PreparedChains;
 use crate::quiet::Gate;
 use crate::settings::Settings;
 use crate::track::{FillingKernels, Lanes, Printing, StandingWork};
@@ -147,6 +148,7 @@ impl Card {
             polling: settings.polling,
             gate,
             mailboxes,
+            prepared: Arc::new(PreparedChains::new(settings.chains_ahead, counters.clone())),
             counters,
             own_kernels,
             helpers,
@@ -334,6 +336,11 @@ impl Card {
 
     /// Has the engines forget the module's kernels.
     fn forget_kernels(&self, module: &LoadedModule) {
+        let is_gone = |id| module.kernels.iter().any(|kernel| kernel.id == id);
+        let prepared = self.shared.prepared.forget_kernels(is_gone);
+        if !prepared.is_empty() {
+            self.shared.helpers.run(move || drop(prepared));
+        }
         for mailbox in self.shared.mailboxes.iter() {
             mailbox.send(Message::ForgetKernels(module.kernels.iter().map(|kernel| kernel.id).collect()));
         }

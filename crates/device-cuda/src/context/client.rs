@@ -5,11 +5,12 @@ use super::constants::Constants;
 use super::module::ClientModule;
 use super::partitions::Partition;
 use super::pinned_window::PinnedWindow;
+use super::recipes::Recipes;
 use super::textures::ClientTextures;
 use crate::counters::ClientCounts;
 use cumux_device::{ClientId, ModuleId, StreamId};
 use cumux_ranges::Permissions;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -57,6 +58,8 @@ pub(crate) struct ContextClient {
     pub textures: RwLock<ClientTextures>,
     /// The `__constant__` variables of the client's modules.
     pub constants: RwLock<Constants>,
+    /// The chains that were made for the client. Lock 8 of the crate's order, held alone.
+    pub recipes: Mutex<Recipes>,
     /// Counters.
     pub counts: ClientCounts,
 }
@@ -75,6 +78,7 @@ impl ContextClient {
             modules: RwLock::default(),
             textures: RwLock::default(),
             constants: RwLock::default(),
+            recipes: Mutex::default(),
             counts: ClientCounts::new(id),
         }
     }

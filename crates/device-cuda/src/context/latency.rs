@@ -57,7 +57,7 @@ fn launch_and_wait(driver: &Arc<Driver>, kernels: &OwnKernels) -> Call<Vec<Durat
     let kernel = GraphKernel { function: kernels.fence, shape: LaunchShape::single_thread(), parameters: &other };
     let chain = driver
         .draft_chain(&[kernel], kernels.fence, words.address(FENCE))
-        .and_then(|draft| driver.complete_chain(draft, stream))
+        .and_then(|draft| driver.complete_chain(draft, Some(stream)))
         .inspect_err(|_| driver.destroy_stream(stream))?;
     let mut took = Vec::with_capacity(ROUNDS);
     let mut outcome = Ok(());

@@ -275,9 +275,15 @@ impl ModuleLibrary {
         Some(module)
     }
 
+    /// The shared module of this content, if it is on the card.
+    pub(crate) fn look_up(&self, hash: ImageHash) -> Option<Arc<LoadedModule>> {
+        self.known.lock().iter().find(|shared| shared.hash == hash).map(|shared| shared.module.clone())
+    }
+
     /// Keeps a module for other clients, if it can be shared.
     fn keep(&self, hash: ImageHash, image_bytes: usize, module: &Arc<LoadedModule>) {
         if module.sharing == Sharing::AnyClient {
+            module.share_as(hash);
             self.known.lock().push(SharedModule { hash, image_bytes, module: module.clone() });
         }
     }
@@ -410,6 +416,7 @@ fn prepare(gate: &Gate, extents: &Extents, code: ImageCode, symbols: &Symbols, p
         // Its caller has loaded it.
         ImageCode::Divided(_) => return left(None, Resumption::Possible),
         ImageCode::Unknown => return left(None, Resumption::Impossible("its image is of a kind of which nothing is known".into())),
+        ImageCode::Ptx(ptx) if !symbols.writable && gate.driver().runs_text(&ptx) => return left(None, Resumption::Possible),
         ImageCode::Ptx(ptx) => match gate.driver().compile(&ptx) {
             Ok(code) => (code, true),
             // Loading the image itself reports the same error, or a better one.

@@ -9,6 +9,7 @@
 //!    │      library ─▶ symbols
 //!    │        └─────▶ placement ─▶ extents
 //!    ├──▶ constants      divided ◀─ module
+//!    ├──▶ recipes
 //!    ├──▶ partitions ─▶ sm_layout
 //!    ├──▶ textures ─▶ (quiet gate), extents
 //!    └──▶ pinned_window            extents ─▶ side_stream
@@ -29,6 +30,7 @@ mod own_kernels;
 mod partitions;
 mod pinned_window;
 mod placement;
+mod recipes;
 mod side_stream;
 mod sm_layout;
 mod symbols;

@@ -17,18 +17,23 @@ use crate::driver::{CardAddress, CompileError, Driver, Function, Module};
 use crate::fault::{Call, CudaError, remedy};
 use crate::quiet::{Gate, NotQuiet};
 use cumux_abi::CUfunction_attribute as Attribute;
-use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, GlobalsAllocator, ModuleInfo};
+use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, GlobalsAllocator, ImageHash, ModuleInfo};
 use cumux_fatbin::calls;
 use cumux_wire::module::{Parameter, Unbounded};
 use parking_lot::Mutex;
+use rustc_hash::FxHasher;
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::hash::{Hash as _, Hasher as _};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 const MAX_DYNAMIC_SHARED: Attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+
+/// Bytes of dynamic shared memory that every kernel may take.
+const USUAL_SHARED: u32 = 48 << 10;
 
 /// The number of the next kernel to be loaded.
 static NEXT_KERNEL: AtomicU64 = AtomicU64::new(1);
@@ -52,6 +57,8 @@ pub(crate) struct Kernel {
     without_memory: OnceLock<KernelCode>,
     /// The kernel's number, which this process never uses again, unlike handles.
     pub id: u64,
+    /// A number that the same kernel has in every process. Different ones may have the same.
+    pub lasting: u64,
     /// The name in the image (mangled, for C++).
     pub name: Arc<str>,
     /// Bytes of the parameter block.
@@ -129,6 +136,8 @@ pub(crate) struct LoadedModule {
     pub constants: Vec<ConstantCopy>,
     /// Whether a successor can load it and go on.
     pub resumption: Resumption,
+    /// The image's name, where any client may use the module.
+    shared_name: OnceLock<ImageHash>,
     /// The number of clients that use the module. Chains may hold it, too.
     users: AtomicUsize,
     /// What clients have set on kernels, by function and attribute. Lock 8 of the crate's order,
@@ -207,6 +216,7 @@ impl LoadedModule {
             idle,
             constants: Vec::new(),
             resumption: Resumption::Possible,
+            shared_name: OnceLock::new(),
             users: AtomicUsize::new(1),
             attributes: Mutex::default(),
         }
@@ -231,6 +241,7 @@ impl LoadedModule {
             self.kernels.push(Kernel {
                 code: OnceLock::new(),
                 id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
+                lasting: lasting_number(&info),
                 name: info.name.as_str().into(),
                 parameter_bytes: info.parameter_bytes,
                 prints: symbols.prints.may_print(&info.name),
@@ -350,6 +361,28 @@ impl LoadedModule {
         if placed.restored { copy_all() } else { place.fill(&mut copy_all) }
     }
 
+    /// Any client that brings this image may use the module.
+    pub(super) fn share_as(&self, image: ImageHash) {
+        let _ = self.shared_name.set(image);
+    }
+
+    /// The image's name, by which another process has the same module; `None` for one that belongs
+    /// to a client.
+    pub(crate) fn shared_name(&self) -> Option<ImageHash> {
+        self.shared_name.get().copied()
+    }
+
+    /// Has a kernel take so much dynamic shared memory, as its clients did in another process.
+    ///
+    /// # Errors
+    /// As [`LoadedModule::set_attribute`].
+    pub(crate) fn allow_shared_memory(&self, function: u32, bytes: u32) -> Result<(), DeviceError> {
+        if bytes <= USUAL_SHARED {
+            return Ok(());
+        }
+        self.set_attribute(function, MAX_DYNAMIC_SHARED, i32::try_from(bytes).unwrap_or(i32::MAX))
+    }
+
     /// Counts one more client as a user.
     pub(super) fn add_user(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
@@ -388,6 +421,13 @@ impl LoadedModule {
         attributes.insert((function, attribute.0), value);
         Ok(())
     }
+}
+
+/// [`Kernel::lasting`].
+fn lasting_number(info: &FunctionInfo) -> u64 {
+    let mut number = FxHasher::default();
+    (info.name.as_str(), info.parameter_bytes).hash(&mut number);
+    number.finish()
 }
 
 /// Bytes of local memory that a thread of this kernel needs at most: its own, and the stack, where

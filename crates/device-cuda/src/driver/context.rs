@@ -148,6 +148,12 @@ impl Driver {
         queue_count()
     }
 
+    /// Nanoseconds that threads which submit have been in the driver, and have waited for one
+    /// another; 0 if the log is not at debug.
+    pub(crate) fn submission_times(&self) -> (u64, u64) {
+        self.submission.times()
+    }
+
     /// Least and most urgent stream priority.
     pub(crate) fn priorities(&self) -> (i32, i32) {
         self.priorities

@@ -27,13 +27,15 @@ pub(crate) struct ChainGraph {
     executable: GraphExec,
     /// The nodes of the kernels, in order, without the fence kernel at the end.
     pub nodes: Vec<GraphNode>,
+    fence: GraphNode,
 }
 
 /// The graph of a chain that cannot run yet. The owner completes it with [`Driver::complete_chain`]
 /// or destroys it with [`Driver::destroy_draft`].
 pub(crate) struct ChainDraft {
     graph: Graph,
-    nodes: Vec<GraphNode>,
+    /// The nodes of the kernels, and that of the fence kernel.
+    nodes: (Vec<GraphNode>, GraphNode),
 }
 
 impl Driver {
@@ -57,7 +59,7 @@ impl Driver {
         Ok(ChainDraft { graph, nodes: nodes? })
     }
 
-    fn fill_chain(&self, graph: Graph, kernels: &[GraphKernel<'_>], fence_kernel: Function, fence_word: CardAddress) -> Call<Vec<GraphNode>> {
+    fn fill_chain(&self, graph: Graph, kernels: &[GraphKernel<'_>], fence_kernel: Function, fence_word: CardAddress) -> Call<(Vec<GraphNode>, GraphNode)> {
         let table = self.table()?;
         let fence_word = fence_word.to_ne_bytes();
         let fence = GraphKernel { function: fence_kernel, shape: LaunchShape::single_thread(), parameters: &fence_word };
@@ -82,34 +84,38 @@ impl Driver {
                 CudaError::check(unsafe { (table.cuGraphKernelNodeSetAttribute)(node, cluster, &raw const value) })?;
             }
         }
-        if let Some(fence) = nodes.pop() {
-            // The fence kernel runs before other clients' blocks that queue for an SM. If the
-            // driver refuses the priority, the fence only shows later.
-            let mut value = t::CUlaunchAttributeValue::default();
-            value.priority = self.priorities().1;
-            // SAFETY: a live node; the call reads one local.
-            let _ = unsafe { (table.cuGraphKernelNodeSetAttribute)(fence, t::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, &raw const value) };
-        }
-        Ok(nodes.into_iter().map(GraphNode::of).collect())
+        let fence = nodes.pop().ok_or(CudaError::INVALID_VALUE)?;
+        // The fence kernel runs before other clients' blocks that queue for an SM. If the driver
+        // refuses the priority, the fence only shows later.
+        let mut value = t::CUlaunchAttributeValue::default();
+        value.priority = self.priorities().1;
+        // SAFETY: a live node; the call reads one local.
+        let _ = unsafe { (table.cuGraphKernelNodeSetAttribute)(fence, t::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, &raw const value) };
+        Ok((nodes.into_iter().map(GraphNode::of).collect(), GraphNode::of(fence)))
     }
 
     /// Makes a draft a chain. Slow, and it may wait for kernels that run: the driver instantiates a
-    /// graph, and uploads it in this stream.
+    /// graph, and uploads it in this stream. Without one, the first launch does that.
     ///
     /// # Errors
     /// The driver's. Then nothing is left to destroy.
-    pub(crate) fn complete_chain(&self, draft: ChainDraft, stream: Stream) -> Call<ChainGraph> {
+    pub(crate) fn complete_chain(&self, draft: ChainDraft, stream: Option<Stream>) -> Call<ChainGraph> {
         let instantiated = self.wait_as_a_card_would().and_then(|()| {
             let mut executable = null_mut();
             // SAFETY: a live graph; the call writes one handle, a local.
             CudaError::check(unsafe { (self.table()?.cuGraphInstantiateWithFlags)(&raw mut executable, draft.graph.raw(), 0) })?;
-            // SAFETY: a live executable and stream. If this fails, the first launch uploads the
-            // graph.
-            let _ = unsafe { (self.table()?.cuGraphUpload)(executable, stream.raw()) };
+            if let Some(stream) = stream {
+                // SAFETY: a live executable and stream. If this fails, the first launch uploads the
+                // graph.
+                let _ = unsafe { (self.table()?.cuGraphUpload)(executable, stream.raw()) };
+            }
             Ok(GraphExec::of(executable))
         });
         match instantiated {
-            Ok(executable) => Ok(ChainGraph { graph: draft.graph, executable, nodes: draft.nodes }),
+            Ok(executable) => {
+                let (nodes, fence) = draft.nodes;
+                Ok(ChainGraph { graph: draft.graph, executable, nodes, fence })
+            }
             Err(error) => {
                 self.destroy_draft(&draft);
                 Err(error)
@@ -148,6 +154,15 @@ impl Driver {
         let _turn = self.submission.enter();
         // SAFETY: a live executable and a node of its graph; the driver copies the parameters.
         CudaError::check(unsafe { (self.table()?.cuGraphExecKernelNodeSetParams_v2)(chain.executable.raw(), node.raw(), &raw const parameters) })
+    }
+
+    /// Has the chain's fence kernel write to another word. The chain does not run.
+    ///
+    /// # Errors
+    /// The driver's. Then the fence is as before.
+    pub(crate) fn set_fence(&self, chain: &ChainGraph, fence_kernel: Function, fence_word: CardAddress) -> Call<()> {
+        let fence_word = fence_word.to_ne_bytes();
+        self.set_node(chain, chain.fence, &GraphKernel { function: fence_kernel, shape: LaunchShape::single_thread(), parameters: &fence_word })
     }
 
     /// Queues the whole chain.

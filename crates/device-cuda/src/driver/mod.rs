@@ -66,7 +66,7 @@ pub(crate) use queue_numbers::first_queue;
 pub(crate) use stream::{MemorySet, RectangleCopy};
 pub(crate) use texture::{ArrayCopy, ArrayCopyEnd, Shown};
 pub(crate) use thread::allow_short_sleeps;
-pub(crate) use words::PinnedWords;
+pub(crate) use words::{PinnedWords, WordAddresses};
 
 /// An address that the card resolves: in device memory, in a pinned window, in a module's variable,
 /// or in [`PinnedWords`].

@@ -3,6 +3,7 @@
 use super::CardAddress;
 use super::context::Driver;
 use super::handle::{Function, Module};
+use super::nested::is_nested;
 use crate::fault::{Call, CudaError};
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
@@ -72,6 +73,13 @@ impl Driver {
         let loaded =
             CudaError::check(unsafe { (table.cuModuleLoadDataEx)(&raw mut module, padded.as_ptr().cast(), count, options.as_mut_ptr(), values.as_mut_ptr()) });
         loaded.map(|()| Module::of(module)).map_err(|error| log.explain(error))
+    }
+
+    /// True if this text is not compiled, but run as it is: the driver's place is taken by cumux's
+    /// own library. What it calls that is not in it may have state on the card.
+    pub(crate) fn runs_text(&self, ptx: &[u8]) -> bool {
+        const OUTSIDE: &[u8] = b".extern";
+        is_nested() && !ptx.windows(OUTSIDE.len()).any(|word| word == OUTSIDE)
     }
 
     /// Compiles PTX to machine code for this card. Unlike loading PTX, this does not hold the lock

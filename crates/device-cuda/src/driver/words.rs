@@ -12,6 +12,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes from word to word. No two words share a cache line.
 const STRIDE: usize = 64;
 
+/// Where the card has words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WordAddresses {
+    base: usize,
+}
+
+impl WordAddresses {
+    /// The card's address of a word. It is also the host's address.
+    pub(crate) fn of(self, index: usize) -> CardAddress {
+        (self.base + index * STRIDE) as CardAddress
+    }
+}
+
 /// Words of pinned memory, each in a cache line of its own. They are 0 at first.
 ///
 /// After [`PinnedWords::new`], this process accesses the words only with atomic operations, and the
@@ -37,9 +50,14 @@ impl PinnedWords {
         Ok(PinnedWords { driver: driver.clone(), base: base.expose_provenance(), count })
     }
 
-    /// The card's address of a word. It is also the host's address.
+    /// The card's addresses of the words.
+    pub(crate) fn addresses(&self) -> WordAddresses {
+        WordAddresses { base: self.base }
+    }
+
+    /// The card's address of a word.
     pub(crate) fn address(&self, index: usize) -> CardAddress {
-        (self.base + index * STRIDE) as CardAddress
+        self.addresses().of(index)
     }
 
     /// Bytes from one word's address to the next one's.

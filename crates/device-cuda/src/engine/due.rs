@@ -1,14 +1,18 @@
 //! The chains of all engines that are due. They are made together, because the card is stopped for
 //! that.
 
+use crate::context::ContextClient;
 use crate::driver::{CardAddress, Stream};
 use crate::issue::ChainOrder;
 use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// A chain to make.
 pub(super) struct DueChain {
     /// The order.
     pub order: ChainOrder,
+    /// The client whose stream it is for; `None` for a chain that is nobody's.
+    pub client: Option<Arc<ContextClient>>,
     /// The engine that gets the chain.
     pub engine: usize,
     /// Where the card has the chain's word.

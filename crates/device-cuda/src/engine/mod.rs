@@ -14,6 +14,7 @@
 //!                                           └─▶ state ─▶ shared ─▶ message ─▶ handover
 //!                                                 └────▶ ends ◀──┼──────────────┘
 //!                                                 └────▶ orders  ├─▶ assign
+//!                                                 └────▶ pace    │
 //!                                                                └─▶ due
 //! ```
 
@@ -33,6 +34,7 @@ mod lose;
 mod make;
 mod message;
 mod orders;
+mod pace;
 mod printing;
 mod run;
 mod shared;

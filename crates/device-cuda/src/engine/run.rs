@@ -127,6 +127,9 @@ impl Engine {
             let since_relief = now.saturating_sub(watch.last_relief);
             if since_relief > RELIEF_NS {
                 watch.last_relief = now;
+                if let Some(pace) = &mut self.pace {
+                    pace.tell(now, &self.shared.counters, self.shared.driver.submission_times());
+                }
                 self.relieve_silent();
                 self.relieve_crowd(&mut watch, now, since_relief < LONG_ROUND_NS);
             }

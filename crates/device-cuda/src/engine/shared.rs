@@ -7,6 +7,7 @@ use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::fault::{CudaError, Loss, Membership, Watch};
 use crate::helpers::Helpers;
+use crate::issue::PreparedChains;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::track::{FillingKernels, Lanes, Printing, StandingWork};
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub own_kernels: OwnKernels,
     /// The chains to make as soon as the card stands still.
     pub due: DueChains,
+    /// The chains that were made in advance.
+    pub prepared: Arc<PreparedChains>,
     /// The gate to a quiet card.
     pub gate: Arc<Gate>,
     /// The helper threads.

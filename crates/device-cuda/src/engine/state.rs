@@ -4,6 +4,7 @@ use super::ends::ClientEnds;
 use super::handover::{Evacuation, Remains};
 use super::message::Message;
 use super::orders::Orders;
+use super::pace::Pace;
 use super::shared::Shared;
 use crate::driver::Stream;
 use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
@@ -126,6 +127,8 @@ pub(crate) struct Engine {
     pub(super) reports: Vec<Report>,
     /// What is left of the engines that have handed over to this one.
     pub(super) remains: Vec<Remains>,
+    /// What was told of the pace of all engines, if anybody wants to know.
+    pub(super) pace: Option<Pace>,
 }
 
 impl Engine {
@@ -140,8 +143,17 @@ impl Engine {
         let printing = shared.printing.clone();
         let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engines: shared.mailboxes.len() };
         let small_sets = SmallSets::new(&shared.own_kernels);
-        let issuer =
-            Issuer::new(driver.clone(), settings, small_sets, shared.counters.clone(), shared.helpers.clone(), printing.clone(), shared.standing.clone());
+        let chains = (shared.prepared.clone(), streams.tracker.word_addresses());
+        let issuer = Issuer::new(
+            driver.clone(),
+            settings,
+            small_sets,
+            shared.counters.clone(),
+            shared.helpers.clone(),
+            printing.clone(),
+            shared.standing.clone(),
+            chains,
+        );
         Ok(Engine {
             number,
             shared: shared.clone(),
@@ -159,6 +171,7 @@ impl Engine {
             awaiting: Vec::new(),
             reports: Vec::new(),
             remains: Vec::new(),
+            pace: Pace::of_engine(number),
         })
     }
 

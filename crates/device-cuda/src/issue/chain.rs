@@ -11,11 +11,11 @@
 //! them and run kernels with wrong parameters (decision 0110).
 
 use super::plan::PlannedKernel;
-use crate::context::ClientModule;
+use crate::context::{ClientModule, LoadedModule};
 use crate::driver::{CardAddress, ChainDraft, ChainGraph, Driver, Function, GraphKernel, LaunchShape, Stream};
 use crate::fault::{Call, CudaError};
 use crate::track::{FenceWord, SlotIndex};
-use cumux_device::StreamId;
+use cumux_device::{RecipeKernel, StreamId};
 use rustc_hash::FxHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -24,10 +24,16 @@ use std::sync::Arc;
 /// (openxla/xla, pull request 19252).
 const MOST_NODE_PARAMETERS: u32 = 4096;
 
-/// A hash of the function of a kernel and of its grid. Different ones may have the same.
+/// The word and the address of a chain that has none yet.
+const NO_WORD: FenceWord = FenceWord(usize::MAX);
+const NOWHERE: CardAddress = 0;
+
+/// A hash of the function of a kernel and of its grid, which is the same in every process: a stream
+/// is cut into the same segments by a successor, whose chains were made in advance. Different ones
+/// may have the same.
 pub(super) fn shape_of(planned: &PlannedKernel) -> u64 {
     let mut shape = FxHasher::default();
-    planned.kernel().id.hash(&mut shape);
+    planned.kernel().lasting.hash(&mut shape);
     planned.shape.grid.hash(&mut shape);
     shape.finish()
 }
@@ -117,6 +123,45 @@ impl Drop for Chain {
     }
 }
 
+/// A chain that no engine has yet: its fence writes to no word of one. So it cannot be launched.
+pub(crate) struct PreparedChain {
+    chain: Chain,
+    fence_kernel: Function,
+}
+
+impl PreparedChain {
+    /// Makes a chain of these kernels. Slow, and it may wait for what runs in this context. Nothing
+    /// of it is done on the card, which is others' meanwhile: the first launch uploads the graph.
+    /// `fence_kernel` as for [`DraftedChain::new`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn new(driver: &Arc<Driver>, kernels: Vec<PlannedKernel>, fence_kernel: Function) -> Call<PreparedChain> {
+        let draft = DraftedChain::new(driver, kernels, fence_kernel, NOWHERE)?;
+        Ok(PreparedChain { chain: draft.complete(NO_WORD, None, Purpose::General)?, fence_kernel })
+    }
+
+    /// The hash of its functions.
+    pub(super) fn shape(&self) -> u64 {
+        self.chain.shape
+    }
+
+    /// The chain, to look at.
+    pub(super) fn look(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// Makes it an engine's, with a word that the card has at `address`.
+    ///
+    /// # Errors
+    /// The driver's. Then there is no such chain any more.
+    pub(super) fn adopt(mut self, word: FenceWord, address: CardAddress, purpose: Purpose) -> Call<Chain> {
+        self.chain.driver.set_fence(&self.chain.graph, self.fence_kernel, address)?;
+        (self.chain.word, self.chain.purpose) = (word, purpose);
+        Ok(self.chain)
+    }
+}
+
 /// A chain whose graph has its nodes and cannot run yet. To draft one waits for nothing on the
 /// card, so it is done before the card is stopped.
 pub(crate) struct DraftedChain {
@@ -152,11 +197,11 @@ impl DraftedChain {
     }
 
     /// Makes it a chain. Slow, and it may wait for what runs on the card. `word` is that of the
-    /// draft's address.
+    /// draft's address, `stream` that in which it is uploaded, if it is.
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn complete(mut self, word: FenceWord, stream: Stream, purpose: Purpose) -> Call<Chain> {
+    pub(crate) fn complete(mut self, word: FenceWord, stream: Option<Stream>, purpose: Purpose) -> Call<Chain> {
         let (driver, kernels) = (self.driver.clone(), std::mem::take(&mut self.kernels));
         let draft = self.graph.take().ok_or(CudaError::INVALID_VALUE)?;
         let graph = driver.complete_chain(draft, stream)?;
@@ -185,6 +230,18 @@ impl Chain {
     /// The kernels to which the nodes are set.
     pub(super) fn kernels(&self) -> &[PlannedKernel] {
         &self.kernels
+    }
+
+    /// How another process can make this chain; `None` if a kernel of it is of a module that
+    /// belongs to one client. `own`: the module of this crate's own kernels.
+    pub(crate) fn recipe(&self, own: &LoadedModule) -> Option<Vec<RecipeKernel>> {
+        let kernel = |planned: &PlannedKernel| {
+            let module: &LoadedModule = &planned.module;
+            let image = if std::ptr::eq(module, own) { None } else { Some(module.shared_name()?) };
+            let LaunchShape { grid, block, cluster, shared, cooperative: _ } = planned.shape;
+            Some(RecipeKernel { image, function: u32::try_from(planned.function).ok()?, grid, block, cluster, shared })
+        };
+        self.kernels.iter().map(kernel).collect()
     }
 
     /// The word that shows that the chain is complete.

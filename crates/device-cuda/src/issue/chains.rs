@@ -6,6 +6,9 @@
 //! of its own for them, in which few nodes have to be set (decision 0121). Any other batch is cut
 //! into general lengths, and a general chain is set to each.
 //!
+//! After a takeover, a stream finds the chains that it had before among those that were
+//! [prepared](super::prepared) while this process stood by.
+//!
 //! A helper thread makes the chains, several at once: the card is stopped for that. Until a chain
 //! is made, kernels are launched one by one. The first chain of a stream for a segment is worth a
 //! stop of its own, because the program will bring that segment again and again. Where other
@@ -14,15 +17,18 @@
 //! Few chains are better than many: what the driver knows of a chain is no longer in the
 //! processor's cache when its turn comes (docs/performance.md).
 
-use super::chain::{Chain, Purpose, join_shapes};
+use super::chain::{Chain, PreparedChain, Purpose, join_shapes};
 use super::pending::{Occasion, PendingChain, PendingChains};
 use super::plan::PlannedKernel;
+use super::prepared::PreparedChains;
 use super::segments::SHORTEST_SEGMENT;
 use super::shelf::{Shelf, key_of};
+use crate::driver::WordAddresses;
 use crate::track::{FenceWord, SlotIndex};
 use cumux_device::StreamId;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The number of kernels of the longest chain.
 pub(super) const LONGEST_CHAIN: usize = 128;
@@ -134,6 +140,9 @@ pub(crate) struct ChainOrder {
     pub chain: PendingChain,
     /// The kernels with which it is made.
     pub kernels: Vec<PlannedKernel>,
+    /// How many chains the stream has of these functions then; `None` if another process need not
+    /// make it in advance.
+    pub count: Option<u32>,
 }
 
 impl ChainOrder {
@@ -151,8 +160,12 @@ pub(super) struct Chains {
     pending: PendingChains,
     /// How often batches have come for which no chain was set.
     counts: FxHashMap<u64, u8>,
+    /// Chains that no engine has yet.
+    prepared: Arc<PreparedChains>,
     /// Words that no chain uses.
     words: Vec<FenceWord>,
+    /// Where the card has all words.
+    addresses: WordAddresses,
     /// Evicted and forgotten chains that no longer run, for a helper thread to destroy.
     retired: Vec<Chain>,
     /// Forgotten chains that still run. Their words are still in use.
@@ -165,14 +178,16 @@ pub(super) struct Chains {
 
 impl Chains {
     /// No chains yet. `words` are for the fences of chains to come.
-    pub(super) fn new(words: impl Iterator<Item = FenceWord>) -> Chains {
+    pub(super) fn new(words: impl Iterator<Item = FenceWord>, addresses: WordAddresses, prepared: Arc<PreparedChains>) -> Chains {
         let mut by_length = Vec::new();
         by_length.resize_with(LONGEST_CHAIN + 1, Shelf::default);
         Chains {
             by_length,
             pending: PendingChains::default(),
             counts: FxHashMap::default(),
+            prepared,
             words: words.collect(),
+            addresses,
             retired: Vec::new(),
             leaving: Vec::new(),
             launches: 0,
@@ -201,8 +216,13 @@ impl Chains {
         for length in [own, general] {
             let beginning = batch.beginning(length);
             let shape = join_shapes(beginning.shapes);
-            let often = if repeats && length == own { OFTEN } else { VERY_OFTEN };
+            // The program will bring it again, in another process, too.
+            let is_lasting = repeats && length == own;
+            let often = if is_lasting { OFTEN } else { VERY_OFTEN };
             let mut found = self.find_own(stream, &beginning, shape, &mut is_reached);
+            if found.is_none() && is_lasting && self.adopt_prepared(&beginning, shape, stream) {
+                found = self.find_own(stream, &beginning, shape, &mut is_reached);
+            }
             let is_wanted = self.makes_chains
                 && order.is_none()
                 && match found {
@@ -219,7 +239,13 @@ impl Chains {
                     0 => Occasion::FirstOfSegment,
                     _ => Occasion::TwinOfSegment,
                 };
-                order = self.order_chain(beginning.kernels, shape, Purpose::Own(stream), occasion, &mut is_reached);
+                // A twin may have been prepared, too.
+                if found.is_none() || !is_lasting || !self.adopt_prepared(&beginning, shape, stream) {
+                    order = self.order_chain(beginning.kernels, shape, Purpose::Own(stream), occasion, &mut is_reached);
+                }
+                if let Some(order) = order.as_mut().filter(|_| is_lasting) {
+                    order.count = u32::try_from(twins + 1).ok();
+                }
                 // An evicted chain makes others move.
                 found = self.find_own(stream, &beginning, shape, &mut is_reached);
             }
@@ -342,7 +368,37 @@ impl Chains {
         }
         let chain = PendingChain { length, shape, occasion, word: self.words.pop()?, purpose };
         self.pending.push(chain);
-        Some(ChainOrder { chain, kernels: kernels.to_vec() })
+        Some(ChainOrder { chain, kernels: kernels.to_vec(), count: None })
+    }
+
+    /// Gives a stream a chain of these functions that was made before it came. False if there is
+    /// none, or no place for it.
+    fn adopt_prepared(&mut self, batch: &Batch<'_>, shape: u64, stream: StreamId) -> bool {
+        let (length, words) = (batch.kernels.len(), &self.words);
+        if self.prepared.is_empty() || words.is_empty() || self.by_length[length].len() + self.pending.count_of(length) >= chain_limit(length) {
+            return false;
+        }
+        let fits = |chain: &Chain| chain.kernels().len() == length && chain.can_hold(batch.kernels);
+        let Some(prepared) = self.prepared.take(shape, fits) else { return false };
+        let Some(word) = self.words.pop() else { return false };
+        match prepared.adopt(word, self.addresses.of(word.0), Purpose::Own(stream)) {
+            Ok(mut chain) => {
+                tracing::debug!(length, stream = stream.0, "a chain that was made in advance is taken");
+                chain.used = self.launches;
+                self.by_length[length].push(chain);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(length, code = error.number(), "a chain that was made in advance cannot be used");
+                self.words.push(word);
+                false
+            }
+        }
+    }
+
+    /// Takes the chains that were made in advance and that nobody needs any more.
+    pub(super) fn take_left_over(&self) -> Vec<PreparedChain> {
+        if self.prepared.is_empty() { Vec::new() } else { self.prepared.take_left_over() }
     }
 
     /// Evicts the chain of these lengths that was not used for the longest time. Returns `None` if

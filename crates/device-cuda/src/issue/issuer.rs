@@ -10,13 +10,14 @@ use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGE
 use super::pending::PendingChain;
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
+use super::prepared::PreparedChains;
 use super::queue::{QueueState, StreamQueue};
 use super::segments::{Position, SHORTEST_SEGMENT};
 use super::small_sets::SmallSets;
 use super::streams::Streams;
 use crate::context::{ClientModule, ContextClient, Partition, PartitionId};
 use crate::counters::Counters;
-use crate::driver::{CardAddress, Driver, Stream};
+use crate::driver::{CardAddress, Driver, Stream, WordAddresses};
 use crate::fault::{Call, CudaError};
 use crate::helpers::Helpers;
 use crate::track::{
@@ -145,7 +146,9 @@ fn widen_share(client: &ContextClient) -> bool {
 }
 
 impl Issuer {
-    /// An issuer that has submitted nothing yet.
+    /// An issuer that has submitted nothing yet. `prepared`: the chains that were made in advance,
+    /// and where the card has the words for their fences.
+    #[expect(clippy::too_many_arguments, reason = "what an engine has, by name")]
     pub(crate) fn new(
         driver: Arc<Driver>,
         settings: IssuerSettings,
@@ -154,6 +157,7 @@ impl Issuer {
         helpers: Arc<Helpers>,
         printing: Printing,
         standing: StandingWork,
+        (prepared, chain_words): (Arc<PreparedChains>, WordAddresses),
     ) -> Issuer {
         Issuer {
             driver,
@@ -163,7 +167,7 @@ impl Issuer {
             helpers,
             printing,
             standing,
-            chains: Chains::new(Tracker::chain_words()),
+            chains: Chains::new(Tracker::chain_words(), chain_words, prepared),
             ordered: Vec::new(),
             batch: Vec::new(),
             tokens: Vec::new(),
@@ -590,6 +594,11 @@ impl Issuer {
         if now.saturating_sub(self.looked) >= LOOK_NS {
             self.looked = now;
             self.chains.set_making(self.may_make_chains_at(tracker, now));
+            let left_over = self.chains.take_left_over();
+            if !left_over.is_empty() {
+                tracing::debug!(chains = left_over.len(), "nobody has needed these chains, which were made in advance");
+                self.helpers.run(move || drop(left_over));
+            }
         }
         let (chosen, order) = self.chains.choose(batch, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         self.destroy_retired();

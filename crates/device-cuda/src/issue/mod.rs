@@ -12,7 +12,7 @@
 //! issuer ─▶ chains ─▶ shelf ─▶ chain ─▶ plan ─▶ pieces
 //!    │        │                            ├───▶ constants ─▶ pieces
 //!    │        │                            └───▶ arrays ─▶ pieces
-//!    │        ├──▶ pending ─▶ chain
+//!    │        ├──▶ pending, prepared ─▶ chain
 //!    │        └──▶ segments
 //!    ├────▶ small_sets ─▶ plan
 //!    └────▶ streams ─▶ queue ─▶ segments
@@ -26,16 +26,19 @@ mod issuer;
 mod pending;
 mod pieces;
 mod plan;
+mod prepared;
 mod queue;
 mod segments;
 mod shelf;
 mod small_sets;
 mod streams;
 
-pub(crate) use chain::{Chain, DraftedChain};
+pub(crate) use chain::{Chain, DraftedChain, PreparedChain, Purpose};
 pub(crate) use chains::ChainOrder;
 pub(crate) use issuer::{Awaited, Issuer, IssuerSettings, STANDS_STILL_NS, Served};
 pub(crate) use pending::PendingChain;
+pub(crate) use plan::PlannedKernel;
+pub(crate) use prepared::{PreparedChains, plan_recipe};
 pub(crate) use queue::StreamQueue;
 pub(crate) use small_sets::SmallSets;
 pub(crate) use streams::{Lane, Streams};

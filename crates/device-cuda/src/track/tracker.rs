@@ -8,7 +8,7 @@ use super::lanes::Lanes;
 use super::pool::{MOST_STREAMS, SlotChoice, SlotIndex, StreamPool};
 use super::slot::{StreamKind, StreamSlot};
 use crate::context::PartitionId;
-use crate::driver::{CardAddress, Driver, PinnedWords, Stream};
+use crate::driver::{CardAddress, Driver, PinnedWords, Stream, WordAddresses};
 use crate::fault::Call;
 use std::sync::Arc;
 
@@ -148,6 +148,11 @@ impl Tracker {
     /// The card's address of a chain's word.
     pub(crate) fn word_address(&self, word: FenceWord) -> CardAddress {
         self.words.address(word.0)
+    }
+
+    /// The card's addresses of all words, by their numbers.
+    pub(crate) fn word_addresses(&self) -> WordAddresses {
+        self.words.addresses()
     }
 
     /// Clears a chain's word before its next launch.

@@ -1,24 +1,29 @@
 //! When chains are made.
 
 use super::{NESTED_ONLY, run_nested};
-use cumux_device::conformance::{Args, Setup};
-use cumux_device::{Device, Sink};
+use cumux_device::conformance::{Actor, Args, Loaded, Setup, Variables};
+use cumux_device::{ChainRecipe, Device, ImageHash, Launch, Sink, StreamId};
 use cumux_device_cuda::{Card, Settings};
+use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-static OPENED: OnceLock<Weak<Card>> = OnceLock::new();
+static OPENED: Mutex<Weak<Card>> = Mutex::new(Weak::new());
 
 fn open(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
     let card = Card::open(0, sink, Settings::from_environment(1).expect("settings")).expect("the card opens");
-    OPENED.set(Arc::downgrade(&card)).expect("once");
+    *OPENED.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&card);
     card
 }
 
+/// The card that was opened last.
+fn opened() -> Arc<Card> {
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner).upgrade().expect("it is open")
+}
+
 fn chains() -> u64 {
-    let card = OPENED.get().and_then(Weak::upgrade).expect("it is open");
-    card.counters().chains.load(Ordering::Relaxed)
+    opened().counters().chains.load(Ordering::Relaxed)
 }
 
 /// Many streams want chains at about the same time: the card is not stopped for each of them.
@@ -34,7 +39,7 @@ fn chains_of_many_streams_are_made_in_few_stops() {
     let own: Vec<_> = clients.iter().map(|client| (client, client.kernels(), client.allocate(8))).collect();
     let streams: Vec<_> = (0..STREAMS).map(|number| (&own[number % 2], own[number % 2].0.stream())).collect();
     let read = || {
-        let card = OPENED.get().and_then(Weak::upgrade).expect("it is open");
+        let card = opened();
         [&card.counters().chains_made, &card.counters().stops].map(|count| count.load(Ordering::Relaxed))
     };
     // A machine may be so slow that each stream's launches come when the chain before is made: they
@@ -131,4 +136,117 @@ fn a_kernel_that_never_ended_does_not_begin_while_a_chain_is_made() {
     }
     assert!(all_before > 0, "no chain was made at all");
     eprintln!("{}: the card stays open", super::PASSED);
+}
+
+const PUT: &[u8] = b"
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry put(.param .u64 out, .param .u32 value)
+{
+    .reg .b64 %rd<2>;
+    .reg .b32 %r<4>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r1, [value];
+    mov.u32 %r2, %ctaid.x;
+    add.u32 %r3, %r1, %r2;
+    atom.global.exch.b32 %r3, [%rd1], %r3;
+    ret;
+}
+";
+
+/// A program that does the same again and again, with other numbers: passes of kernels, with a copy
+/// behind each. It is some passes ahead, so that the kernels of a pass are in the queue together.
+struct Program<'a, 'b> {
+    client: &'a Actor<'b>,
+    module: Loaded,
+    stream: StreamId,
+    words: u64,
+}
+
+impl Program<'_, '_> {
+    const KERNELS: u32 = 20;
+    const AHEAD: u32 = 8;
+    const BYTES: u64 = 4 * Self::KERNELS as u64;
+
+    fn new<'a, 'b>(client: &'a Actor<'b>, module: Loaded) -> Program<'a, 'b> {
+        let words = client.allocate(Program::BYTES * u64::from(Program::AHEAD + 1));
+        Program { client, module, stream: client.stream(), words }
+    }
+
+    /// Some passes.
+    fn go_on(&self, round: u32) {
+        let value = |pass: u32, kernel: u32| (round * Self::AHEAD + pass) * Self::KERNELS + kernel;
+        let copied = |pass: u32| self.words + Self::BYTES * u64::from(pass + 1);
+        let mut last = 0;
+        for pass in 0..Self::AHEAD {
+            for kernel in 0..Self::KERNELS {
+                let shape = Launch { grid: [1, 1 + kernel % 3, 1], block: [1; 3], ..Launch::default() };
+                let arguments = Args::new().u64(self.words + 4 * u64::from(kernel)).u32(value(pass, kernel));
+                self.client.launch_with(self.stream, &self.module, "put", shape, arguments);
+            }
+            last = self.client.copy(self.stream, copied(pass), self.words, Self::BYTES);
+        }
+        self.client.done(last);
+        for pass in 0..Self::AHEAD {
+            let expected: Vec<u32> = (0..Self::KERNELS).map(|kernel| value(pass, kernel)).collect();
+            assert_eq!(self.client.read(copied(pass), Self::KERNELS as usize), expected, "pass {pass} of round {round}");
+        }
+    }
+}
+
+/// What a standby does: the chains are there before the client that is taken over, and it has them
+/// from its first passes on. They were made with parameters that are all zero.
+#[test]
+fn chains_that_were_made_in_advance_are_taken_by_whom_they_fit() {
+    if std::env::var(super::CARD).is_err() {
+        let run = |engines| run_nested("chains::chains_that_were_made_in_advance_are_taken_by_whom_they_fit", &[("CUMUX_DISPATCHERS", engines)]);
+        return ["1", "2"].into_iter().for_each(run);
+    }
+    let hash = ImageHash::of(PUT);
+    let recipes: Vec<ChainRecipe> = {
+        let setup = Setup::new(open);
+        let client = setup.client(1);
+        let module = client.load(PUT, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads");
+        let program = Program::new(&client, module);
+        let recipes = (0..).map(|round| {
+            program.go_on(round);
+            client.device().chain_recipes(1)
+        });
+        recipes.into_iter().find(|recipes| !recipes.is_empty()).expect("some time")
+    };
+    assert!(recipes.iter().all(|recipe| recipe.kernels.iter().all(|kernel| kernel.image == Some(hash) && kernel.function == 0)));
+    let setup = Setup::new(open);
+    assert_eq!(setup.device.prepare_chains(&recipes, 100), 0, "the module is not there");
+    let client = setup.client(7);
+    assert_eq!(setup.device.prepare_chains(&recipes, 100), 0, "there are clients");
+    drop(client);
+    drop(setup);
+    let setup = Setup::new(open);
+    let mut read = || Ok(Box::new(PUT) as Box<dyn AsRef<[u8]>>);
+    let number = setup.device.preload_module(hash, &mut read, &mut NoVariables).expect("loads").expect("it gains by that");
+    setup.device.preload_kernels(number, &[0]).expect("loads");
+    let made: usize = recipes.iter().map(|recipe| recipe.count as usize).sum();
+    assert_eq!(setup.device.prepare_chains(&recipes, 100), made);
+    assert_eq!(setup.device.prepare_chains(&recipes, 100), 0, "they are there");
+    assert_eq!(setup.device.prepare_chains(&[], 100), 0, "they are dropped");
+    assert_eq!(setup.device.prepare_chains(&recipes, 1), 1);
+    assert_eq!(setup.device.prepare_chains(&recipes, 100), made - 1);
+    let client = setup.client(1);
+    let module = client.adopt(hash, &mut Variables { actor: &client, restored: HashMap::new() }).expect("asked").expect("it is there");
+    client.device().inherit_recipes(1, recipes.clone());
+    assert_eq!(client.device().chain_recipes(1), recipes);
+    let program = Program::new(&client, module);
+    let taken = || opened().counters().chains_ahead.load(Ordering::Relaxed);
+    (0..).take_while(|_| taken() == 0).for_each(|round| program.go_on(round));
+    (100..120).for_each(|round| program.go_on(round));
+    eprintln!("{}", super::PASSED);
+}
+
+struct NoVariables;
+
+impl cumux_device::GlobalsAllocator for NoVariables {
+    fn variable(&mut self, name: &str, _bytes: u64, _align: u64, _managed: bool) -> Result<(u64, bool), cumux_device::DeviceError> {
+        Err(cumux_device::DeviceError::Invalid(format!("there is no {name}")))
+    }
 }

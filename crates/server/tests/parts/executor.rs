@@ -1,7 +1,7 @@
 //! A pretended executor: keeps to the messages, does no work. What it did can be seen in the
 //! clients' pages.
 
-use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED};
+use super::{FOLDER, LOSE, MODE, NOTICE, RESTS, RESTS_NO_MORE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED};
 use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
@@ -179,7 +179,13 @@ impl Executor {
                 }
                 ToExecutor::Unconfine { .. } => None,
                 ToExecutor::SpareDriver { spare } => {
-                    let file = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default()).join(if spare { SPARED } else { SPARED_NO_MORE });
+                    let name = match (self.generation > 0, spare) {
+                        (true, true) => SPARED,
+                        (true, false) => SPARED_NO_MORE,
+                        (false, true) => RESTS,
+                        (false, false) => RESTS_NO_MORE,
+                    };
+                    let file = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default()).join(name);
                     std::fs::write(file, "").map_err(|error| error.to_string())?;
                     None
                 }

@@ -20,6 +20,9 @@ const SPEAK: &str = "speak";
 /// The executor that serves was told to spare the driver, and to spare it no more.
 const SPARED: &str = "spared";
 const SPARED_NO_MORE: &str = "spared-no-more";
+/// One that stands by was told to begin nothing, and to go on.
+pub const RESTS: &str = "rests";
+pub const RESTS_NO_MORE: &str = "rests-no-more";
 /// Nobody knew why the executor before this generation had ended.
 const UNEXPLAINED: &str = "unexplained-";
 /// The file in it that has the executor that serves say that its device looks at a fault.

@@ -210,6 +210,11 @@ impl World {
         self.folder.join(SPARED).exists()
     }
 
+    /// A standby was told this: `RESTS` or `RESTS_NO_MORE` of `parts`.
+    pub fn was_told(&self, what: &str) -> bool {
+        self.folder.join(what).exists()
+    }
+
     /// Whether the executor of this generation was told that nobody knows why the one before ended.
     pub fn is_unexplained(&self, generation: u32) -> bool {
         self.folder.join(format!("{UNEXPLAINED}{generation}")).exists()

@@ -1,0 +1,234 @@
+//! Chains that were made before their clients came, while this process stood by. No card had to be
+//! stopped for them. A client's engine takes one in place of ordering one, so that after a takeover
+//! kernels are launched in chains from the first pass on.
+//!
+//! ```text
+//!            the first client is opened          KEPT_FOR
+//! Preparing ───────────────────────────▶ Serving ────────▶ Over
+//!  makes                                  gives             what was left is destroyed
+//! ```
+#![expect(clippy::disallowed_types, reason = "lets engines look without a lock")]
+
+use super::chain::{Chain, PreparedChain, can_be_node};
+use super::plan::{Asked, PlannedKernel};
+use crate::context::ClientModule;
+use crate::counters::Counters;
+use crate::driver::LaunchShape;
+use crate::fault::Call;
+use cumux_device::{ChainRecipe, RecipeKernel};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// For so long after the first client has come. What nobody has needed by then nobody will.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// Most chains.
+const MOST_PREPARED: usize = 768;
+
+/// A kernel of a recipe, with parameters that are all zero: its node is set before it runs. `None`
+/// if it cannot be a node of a chain, or its code is not on the card.
+pub(crate) fn plan_recipe(kernel: &RecipeKernel, module: &Arc<ClientModule>) -> Option<PlannedKernel> {
+    let function = kernel.function as usize;
+    let known = module.kernels.get(function)?;
+    let code = known.code()?;
+    module.allow_shared_memory(kernel.function, kernel.shared).ok()?;
+    let RecipeKernel { grid, block, cluster, shared, .. } = *kernel;
+    let shape = LaunchShape { grid, block, cluster, shared, cooperative: false };
+    let parameters = std::iter::repeat_n(0, known.parameter_bytes as usize).collect();
+    let planned = PlannedKernel { module: module.clone(), function, code, shape, parameters, asked: Asked::Launch { module: 0 } };
+    can_be_node(&planned).then_some(planned)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Phase {
+    /// No client is there.
+    #[default]
+    Preparing,
+    /// Since then there are some.
+    Serving(Instant),
+    /// Nothing is given any more.
+    Over,
+}
+
+#[derive(Default)]
+struct Stock {
+    phase: Phase,
+    /// By the hash of their functions.
+    chains: FxHashMap<u64, Vec<(Vec<RecipeKernel>, PreparedChain)>>,
+    /// What the driver has refused.
+    refused: BTreeSet<Vec<RecipeKernel>>,
+}
+
+impl Stock {
+    fn len(&self) -> usize {
+        self.chains.values().map(Vec::len).sum()
+    }
+
+    /// How many chains there are of each recipe.
+    fn counts(&self) -> BTreeMap<&[RecipeKernel], usize> {
+        let mut counts = BTreeMap::new();
+        self.chains.values().flatten().for_each(|(recipe, _)| *counts.entry(recipe.as_slice()).or_default() += 1);
+        counts
+    }
+
+    /// Takes out the chains that are not among these recipes, or more than they ask for.
+    fn take_unwanted(&mut self, wanted: &BTreeMap<&[RecipeKernel], usize>) -> Vec<PreparedChain> {
+        let mut left = wanted.clone();
+        let mut is_unwanted = |recipe: &[RecipeKernel]| match left.get_mut(recipe) {
+            Some(count) if *count > 0 => {
+                *count -= 1;
+                false
+            }
+            _ => true,
+        };
+        let mut unwanted = Vec::new();
+        for chains in self.chains.values_mut() {
+            unwanted.extend(chains.extract_if(.., |(recipe, _)| is_unwanted(recipe)).map(|(_, chain)| chain));
+        }
+        self.chains.retain(|_, chains| !chains.is_empty());
+        unwanted
+    }
+}
+
+/// The chains of a card that no engine has yet.
+pub(crate) struct PreparedChains {
+    counters: Arc<Counters>,
+    /// How many there are.
+    count: AtomicUsize,
+    /// Lock 8 of the crate's order. The driver is called under it while no client is open.
+    stock: Mutex<Stock>,
+}
+
+impl PreparedChains {
+    /// None yet. `prepares`: some will be made.
+    pub(crate) fn new(prepares: bool, counters: Arc<Counters>) -> PreparedChains {
+        let phase = if prepares { Phase::Preparing } else { Phase::Over };
+        PreparedChains { counters, count: AtomicUsize::new(0), stock: Mutex::new(Stock { phase, ..Stock::default() }) }
+    }
+
+    /// True if some can be made now: no client is open.
+    pub(crate) fn may_prepare(&self) -> bool {
+        self.stock.lock().phase == Phase::Preparing
+    }
+
+    /// Makes chains of these recipes, `most` of them at most, and drops all that are not among
+    /// them. `plan` finds the kernels, and gives none where some are not loaded; `make` makes a
+    /// chain of them. Returns how many were made.
+    pub(crate) fn prepare(
+        &self,
+        recipes: &[ChainRecipe],
+        most: usize,
+        mut plan: impl FnMut(&[RecipeKernel]) -> Option<Vec<PlannedKernel>>,
+        mut make: impl FnMut(Vec<PlannedKernel>) -> Call<PreparedChain>,
+    ) -> usize {
+        let (mut wanted, mut room): (BTreeMap<&[RecipeKernel], usize>, _) = (BTreeMap::new(), MOST_PREPARED);
+        for recipe in recipes {
+            let count = room.min(recipe.count as usize);
+            *wanted.entry(&recipe.kernels).or_default() += count;
+            room -= count;
+        }
+        let missing: Vec<&[RecipeKernel]> = {
+            let mut stock = self.stock.lock();
+            if stock.phase != Phase::Preparing {
+                return 0;
+            }
+            let unwanted = stock.take_unwanted(&wanted);
+            self.count.store(stock.len(), Ordering::Release);
+            let counts = stock.counts();
+            let mut missing = Vec::new();
+            for (recipe, count) in &wanted {
+                let there = counts.get(recipe).copied().unwrap_or(0);
+                if !stock.refused.contains(*recipe) {
+                    missing.extend(std::iter::repeat_n(*recipe, count.saturating_sub(there)));
+                }
+            }
+            drop(stock);
+            drop(unwanted);
+            missing
+        };
+        let mut made = 0;
+        for recipe in missing {
+            if made == most {
+                break;
+            }
+            let Some(kernels) = plan(recipe) else { continue };
+            let mut stock = self.stock.lock();
+            // A client may have come meanwhile: a chain that is made beside its kernels may wait
+            // for them.
+            if stock.phase != Phase::Preparing {
+                break;
+            }
+            if stock.refused.contains(recipe) {
+                continue;
+            }
+            match make(kernels) {
+                Ok(chain) => {
+                    stock.chains.entry(chain.shape()).or_default().push((recipe.to_vec(), chain));
+                    self.count.fetch_add(1, Ordering::Release);
+                    made += 1;
+                }
+                Err(error) => {
+                    tracing::debug!(length = recipe.len(), code = error.number(), "a chain is not made in advance");
+                    stock.refused.insert(recipe.to_vec());
+                }
+            }
+        }
+        made
+    }
+
+    /// A client comes: from now on none is made. Waits while one is.
+    pub(crate) fn begin_serving(&self) {
+        let mut stock = self.stock.lock();
+        if stock.phase == Phase::Preparing {
+            stock.phase = Phase::Serving(Instant::now());
+        }
+    }
+
+    /// True if there is none. Does not wait.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Takes a chain of these functions for which `fits` holds.
+    pub(super) fn take(&self, shape: u64, fits: impl Fn(&Chain) -> bool) -> Option<PreparedChain> {
+        let mut stock = self.stock.lock();
+        let chains = stock.chains.get_mut(&shape)?;
+        let at = chains.iter().position(|(_, chain)| fits(chain.look()))?;
+        let (_, taken) = chains.swap_remove(at);
+        if chains.is_empty() {
+            stock.chains.remove(&shape);
+        }
+        self.count.store(stock.len(), Ordering::Release);
+        self.counters.chains_ahead.fetch_add(1, Ordering::Relaxed);
+        Some(taken)
+    }
+
+    /// Takes what is left, when the time for it is over. Destroying it takes long.
+    pub(super) fn take_left_over(&self) -> Vec<PreparedChain> {
+        let mut stock = self.stock.lock();
+        let Phase::Serving(since) = stock.phase else { return Vec::new() };
+        if since.elapsed() < KEPT_FOR {
+            return Vec::new();
+        }
+        stock.phase = Phase::Over;
+        self.count.store(0, Ordering::Release);
+        std::mem::take(&mut stock.chains).into_values().flatten().map(|(_, chain)| chain).collect()
+    }
+
+    /// Takes the chains that mention a kernel for which `is_gone` holds.
+    pub(crate) fn forget_kernels(&self, is_gone: impl Fn(u64) -> bool) -> Vec<PreparedChain> {
+        let mut stock = self.stock.lock();
+        let mut gone = Vec::new();
+        for chains in stock.chains.values_mut() {
+            gone.extend(chains.extract_if(.., |(_, chain)| chain.look().mentions(&is_gone)).map(|(_, chain)| chain));
+        }
+        stock.chains.retain(|_, chains| !chains.is_empty());
+        self.count.store(stock.len(), Ordering::Release);
+        gone
+    }
+}
