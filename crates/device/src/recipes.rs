@@ -24,7 +24,7 @@ pub struct RecipeKernel {
 pub struct ChainRecipe {
     /// The kernels.
     pub kernels: Vec<RecipeKernel>,
-    /// How many chains of them the client has.
+    /// How many chains of them a stream of the client has.
     pub count: u32,
 }
 

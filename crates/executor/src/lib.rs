@@ -356,7 +356,9 @@ impl Executor {
         self.shared.set_keeper(number, Keeper::over(socket).map_err(|e| ExecutorError::Keeper(e.to_string()))?);
         // A keeper that was replaced knows nothing yet. Should it go too, the server sends the next
         // one.
-        let kept = self.shared.rekeep_images().and_then(|()| self.intake_sessions().iter().try_for_each(|session| session.rekeep()));
+        let sessions = self.intake_sessions();
+        let kept = self.shared.rekeep_images().and_then(|()| sessions.iter().try_for_each(|session| session.rekeep()));
+        self.shared.keep_recipes(sessions.iter().map(|session| session.client()), |id| self.intake_sessions().iter().any(|session| session.client() == id));
         if let Err(error) = kept {
             tracing::warn!("the new keeper did not take everything: {error}");
         }

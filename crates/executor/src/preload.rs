@@ -20,7 +20,7 @@ use crate::background::Restored;
 use crate::files::Files;
 use crate::memory::{EXTENT_KEY, ExtentNote};
 use crate::objects::{Change, Logged, ModuleSpec};
-use crate::recipes;
+use crate::recipes::{self, Recipes};
 use crate::shared::Shared;
 use cumux_device::{ChainRecipe, DeviceError, ImageHash, PreloadedModule};
 use cumux_ring::journal::{JournalError, ObjectReader};
@@ -49,8 +49,10 @@ const PAUSE_SHARE: u32 = 3;
 const KERNELS_AT_ONCE: usize = 8;
 
 /// Most chains that are made without a pause, and how often it is looked what chains clients have.
-const CHAINS_AT_ONCE: usize = 16;
+const CHAINS_AT_ONCE: usize = 4;
 const RECIPES_PERIOD: Duration = Duration::from_secs(1);
+/// The same when they have not changed for longer and longer.
+const LONGEST_RECIPES_PERIOD: Duration = Duration::from_secs(8);
 
 /// A fault is handled by then, or is waited for no longer.
 const LONGEST_CALM: Duration = Duration::from_millis(1_500);
@@ -324,6 +326,7 @@ fn run(shared: &Shared, board: &Board) -> Stock {
                         return stock;
                     }
                     rest = (rest * 2).min(LONGEST_REST);
+                    is_complete = false;
                     // Clients may have gone meanwhile.
                     break;
                 }
@@ -346,24 +349,35 @@ fn run(shared: &Shared, board: &Board) -> Stock {
     }
 }
 
-/// The chains that clients have, by device.
-#[derive(Default)]
+/// The chains that clients have.
 struct ChainsAhead {
-    recipes: BTreeMap<DeviceIndex, Vec<ChainRecipe>>,
-    /// When the keeper was asked for them last.
-    asked: Option<Instant>,
+    of_client: BTreeMap<u32, Recipes>,
+    /// The same by device: the latest first, of each client in turn.
+    of_device: BTreeMap<DeviceIndex, Vec<ChainRecipe>>,
+    /// When the keeper is asked for them next, and how long after that the next time.
+    next: Instant,
+    period: Duration,
+}
+
+impl Default for ChainsAhead {
+    fn default() -> Self {
+        Self { of_client: BTreeMap::new(), of_device: BTreeMap::new(), next: Instant::now(), period: RECIPES_PERIOD }
+    }
 }
 
 impl ChainsAhead {
     /// Makes the chains that clients have now. False if the takeover comes.
     fn follow(&mut self, shared: &Shared, board: &Board) -> bool {
-        if self.asked.is_none_or(|asked| asked.elapsed() >= RECIPES_PERIOD) {
-            self.asked = Some(Instant::now());
-            self.ask(shared, board);
+        if Instant::now() >= self.next {
+            self.period = if self.ask(shared, board) { RECIPES_PERIOD } else { (self.period * 2).min(LONGEST_RECIPES_PERIOD) };
+            self.next = Instant::now() + self.period;
         }
-        for (device_index, recipes) in &self.recipes {
+        for (device_index, recipes) in &self.of_device {
             loop {
                 let begun = Instant::now();
+                if !pause(board, Duration::ZERO) {
+                    return false;
+                }
                 let made = shared.cards.prepare_chains(*device_index, recipes, CHAINS_AT_ONCE);
                 if made == 0 {
                     break;
@@ -377,15 +391,35 @@ impl ChainsAhead {
         true
     }
 
-    /// Reads what clients have. Of a device without any, what was made is dropped.
-    fn ask(&mut self, shared: &Shared, board: &Board) {
-        self.recipes.values_mut().for_each(Vec::clear);
+    /// Reads what clients have. Of one of which the keeper says nothing it stays as it was. True if
+    /// anything is new.
+    fn ask(&mut self, shared: &Shared, board: &Board) -> bool {
         let clients: Vec<u32> = board.plan.lock().expected.keys().copied().collect();
+        let before = self.of_client.len();
+        self.of_client.retain(|client, _| clients.contains(client));
+        let mut is_new = self.of_client.len() != before;
         for client in clients {
             let Ok(items) = shared.ask_keeper(|keeper| keeper.list(client)) else { continue };
-            for (device_index, recipes) in items.iter().filter_map(recipes::read).flatten() {
-                self.recipes.entry(device_index).or_default().extend(recipes);
-            }
+            let recipes: Recipes = items.iter().filter_map(recipes::read).flatten().collect();
+            is_new |= self.of_client.get(&client) != Some(&recipes);
+            self.of_client.insert(client, recipes);
+        }
+        if is_new {
+            self.sort();
+        }
+        is_new
+    }
+
+    fn sort(&mut self) {
+        self.of_device.values_mut().for_each(Vec::clear);
+        let mut lists: Vec<(DeviceIndex, std::iter::Rev<std::slice::Iter<'_, ChainRecipe>>)> =
+            self.of_client.values().flatten().map(|(device_index, recipes)| (*device_index, recipes.iter().rev())).collect();
+        while !lists.is_empty() {
+            lists.retain_mut(|(device_index, recipes)| {
+                let next = recipes.next();
+                self.of_device.entry(*device_index).or_default().extend(next.cloned());
+                next.is_some()
+            });
         }
     }
 }
@@ -445,10 +479,11 @@ fn pause(board: &Board, pause: Duration) -> bool {
     let mut plan = board.plan.lock();
     while plan.course == Course::Loading {
         let until = plan.rests_until.map_or(until, |rests| rests.max(until));
-        if board.changed.wait_until(&mut plan, until).timed_out() {
+        if Instant::now() >= until {
             plan.rests_until = None;
             break;
         }
+        board.changed.wait_until(&mut plan, until);
     }
     plan.course == Course::Loading
 }
@@ -557,5 +592,41 @@ fn preload(shared: &Shared, key: &Key, clients: &[u32], room: usize) -> Result<O
             tracing::debug!("a module was not loaded in advance: {error}");
             Ok(is_read.then_some(Attempt::NotLoaded))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_begun_while_a_fault_is_handled_and_the_takeover_ends_that() {
+        let mut preloader = Preloader::default();
+        let board = preloader.board.clone();
+        assert!(pause(&board, Duration::ZERO));
+        preloader.rest(true);
+        let begun = Instant::now();
+        assert!(pause(&board, Duration::ZERO));
+        assert!(begun.elapsed() >= LONGEST_CALM / 2, "it has waited, and not for ever");
+        preloader.rest(true);
+        preloader.rest(false);
+        assert!(board.plan.lock().rests_until.is_none() && pause(&board, Duration::ZERO));
+        board.plan.lock().rests_until = Some(Instant::now() + Duration::from_secs(3600));
+        let waits = std::thread::spawn(move || pause(&board, Duration::ZERO));
+        preloader.end();
+        assert!(!waits.join().unwrap());
+    }
+
+    #[test]
+    fn the_latest_of_each_client_come_first() {
+        let recipe = |function| {
+            let kernel = cumux_device::RecipeKernel { image: None, function, grid: [1; 3], block: [1; 3], cluster: [0; 3], shared: 0 };
+            ChainRecipe { kernels: vec![kernel], count: 1 }
+        };
+        let of_client = [(1, vec![(0, vec![recipe(1), recipe(2), recipe(3)])]), (2, vec![(0, vec![recipe(4)]), (1, vec![recipe(5)])])];
+        let mut chains = ChainsAhead { of_client: of_client.into(), ..ChainsAhead::default() };
+        chains.sort();
+        let functions = |device| chains.of_device[&device].iter().map(|recipe: &ChainRecipe| recipe.kernels[0].function).collect::<Vec<_>>();
+        assert_eq!((functions(0), functions(1)), (vec![3, 4, 2, 1], vec![5]));
     }
 }

@@ -104,13 +104,19 @@ impl Shared {
         // One after the other: the latest word is the last one.
         let _turn = self.recipes.lock();
         for session in sessions.filter(|session| is_here(*session)) {
-            let kept = write(&self.cards.chain_recipes(session)).map(|file| self.keep(session, RECIPES_KEY, "", &[file.as_fd()]));
+            let recipes = self.cards.chain_recipes(session);
+            // It is about to leave: what is kept is true.
+            if recipes.is_empty() {
+                continue;
+            }
+            let kept = write(&recipes).map(|file| self.keep(session, RECIPES_KEY, "", &[file.as_fd()]));
             if let Ok(Err(error)) = kept
                 && !self.lacks_keeper()
             {
                 tracing::debug!("the keeper has not taken the chains of session {session}: {error}");
             }
-            // It may have ended meanwhile, and what the keeper had of it have been dropped.
+            // It may have ended meanwhile, and what the keeper had of it was dropped. If it has
+            // moved, its next executor has read it, and writes it again.
             if !is_here(session) {
                 self.drop_kept(session, RECIPES_KEY);
             }

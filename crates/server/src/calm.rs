@@ -52,8 +52,8 @@ impl<H: Host> Core<H> {
 
     /// Has those who stand by begin nothing, or go on.
     fn rest_standbys(&self, rest: bool) {
-        let serving = self.executors.service.serving();
-        let standbys = self.executors.workers.iter().filter(|(id, worker)| worker.can_serve() && Some(**id) != serving);
+        let active = self.executors.service.active();
+        let standbys = self.executors.workers.iter().filter(|(id, worker)| worker.can_serve() && Some(**id) != active);
         standbys.for_each(|(_, worker)| worker.send(ToExecutor::SpareDriver { spare: rest }));
     }
 

@@ -372,7 +372,8 @@ impl Drop for Card {
         // The helper threads end first: they use objects of the engines.
         self.shared.helpers.stop();
         for helper in self.helper_threads.drain(..) {
-            if helper.join().is_err() {
+            // A helper may drop the last reference to the card, too, in a call of the sink.
+            if helper.thread().id() != std::thread::current().id() && helper.join().is_err() {
                 tracing::error!("a helper of the card had panicked");
             }
         }

@@ -423,10 +423,10 @@ impl LoadedModule {
     }
 }
 
-/// [`Kernel::lasting`].
+/// [`Kernel::lasting`]. Kernels of the same name in different modules mostly differ in the rest.
 fn lasting_number(info: &FunctionInfo) -> u64 {
     let mut number = FxHasher::default();
-    (info.name.as_str(), info.parameter_bytes).hash(&mut number);
+    (info.name.as_str(), info.parameter_bytes, info.registers, info.static_shared, info.constant).hash(&mut number);
     number.finish()
 }
 

@@ -7,8 +7,9 @@ use cumux_device::{ChainRecipe, MOST_OF_RECIPE, MOST_RECIPE_KERNELS, MOST_RECIPE
 pub(crate) struct Recipes(Vec<ChainRecipe>);
 
 impl Recipes {
-    /// A chain of these kernels was made, so that there are so many of them. If there are too many
-    /// recipes, the one goes that was not needed for the longest time.
+    /// A chain of these kernels was made, so that a stream has so many of them, or one that was
+    /// made in advance was taken. If there are too many recipes, the one goes that was not needed
+    /// for the longest time.
     pub(crate) fn note(&mut self, kernels: Vec<RecipeKernel>, count: u32) {
         if kernels.is_empty() || kernels.len() > MOST_RECIPE_KERNELS {
             return;

@@ -38,7 +38,14 @@ struct Allocation {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: as this function's caller has it.
-    let pass_on = || unsafe { pass_on(descriptor, request, argument) };
+    unsafe { answer(descriptor, request, argument, || pass_on(descriptor, request, argument)) }
+}
+
+/// Answers a request, or has the kernel module answer it: `pass_on` does that.
+///
+/// # Safety
+/// As for [`ioctl`].
+unsafe fn answer(descriptor: c_int, request: c_ulong, argument: *mut c_void, pass_on: impl Fn() -> c_int) -> c_int {
     // SAFETY: called for a request that has this structure.
     let read_control = || unsafe { argument.cast::<Control>().read_unaligned() };
     let (kind, number, bytes) = ((request >> 8) & 0xff, request & 0xff, (request >> 16) as usize & 0x3fff);
@@ -112,5 +119,44 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             pass_on()
         }
         _ => pass_on(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue_numbers::first_queue;
+    use super::*;
+
+    /// Asks for a queue's token as the driver does. The kernel module answers with `status`, and
+    /// with that token.
+    fn ask_for_token(command: u32, parameters: &mut u32, bytes: u32, (status, token): (u32, u32)) -> c_int {
+        let place: *mut u32 = parameters;
+        let mut control = Control { client: 1, object: 2, command, flags: 0, parameters: place.cast(), bytes, status: 0xffff };
+        let argument: *mut Control = &raw mut control;
+        let request = (size_of::<Control>() as c_ulong) << 16 | TYPE << 8 | CONTROL;
+        let kernel_module = || {
+            // SAFETY: both are locals of this function, and the size is that of a token.
+            unsafe {
+                (*argument).status = status;
+                if bytes == 4 {
+                    place.write(token);
+                }
+            }
+            0
+        };
+        // SAFETY: the argument is what the request wants.
+        unsafe { answer(-1, request, argument.cast(), kernel_module) }
+    }
+
+    #[test]
+    fn tokens_that_the_kernel_module_gives_are_noted_and_nothing_else() {
+        // Lower than those of other tests of this process.
+        let mut token = 0;
+        for (command, bytes, answered) in [(GET_TOKEN, 4, (1, 0x1_0003)), (GET_TOKEN, 8, (0, 0x1_0003)), (GET_TOKEN + 1, 4, (0, 0x1_0003))] {
+            assert_eq!(ask_for_token(command, &mut token, bytes, answered), 0);
+            assert_ne!(first_queue(), Some(3), "{command:#x} {bytes} {answered:?}");
+        }
+        assert_eq!(ask_for_token(GET_TOKEN, &mut token, 4, (0, 0x1_0003)), 0);
+        assert_eq!((token, first_queue()), (0x1_0003, Some(3)), "the driver has its token, and the number is known");
     }
 }

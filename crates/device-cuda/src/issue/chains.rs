@@ -25,7 +25,7 @@ use super::segments::SHORTEST_SEGMENT;
 use super::shelf::{Shelf, key_of};
 use crate::driver::WordAddresses;
 use crate::track::{FenceWord, SlotIndex};
-use cumux_device::StreamId;
+use cumux_device::{RecipeKernel, StreamId};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -55,6 +55,8 @@ const TWIN_COUNTS: u64 = 0x7_0171_5eed;
 const RETARGETED_LENGTH: usize = 4;
 /// A chain that was not used for this many launches of chains may be evicted.
 const OLD_LAUNCHES: u64 = 1024;
+/// Most chains that are destroyed at once of those that nobody has taken.
+const LEFT_OVER_AT_ONCE: usize = 16;
 /// Most batches that are counted. After that, counting starts again.
 const COUNTED_BATCHES: usize = 4096;
 
@@ -162,6 +164,8 @@ pub(super) struct Chains {
     counts: FxHashMap<u64, u8>,
     /// Chains that no engine has yet.
     prepared: Arc<PreparedChains>,
+    /// Those that streams have taken, until the engine has noted it.
+    adopted: Vec<(StreamId, Vec<RecipeKernel>)>,
     /// Words that no chain uses.
     words: Vec<FenceWord>,
     /// Where the card has all words.
@@ -186,6 +190,7 @@ impl Chains {
             pending: PendingChains::default(),
             counts: FxHashMap::default(),
             prepared,
+            adopted: Vec::new(),
             words: words.collect(),
             addresses,
             retired: Vec::new(),
@@ -220,8 +225,8 @@ impl Chains {
             let is_lasting = repeats && length == own;
             let often = if is_lasting { OFTEN } else { VERY_OFTEN };
             let mut found = self.find_own(stream, &beginning, shape, &mut is_reached);
-            if found.is_none() && is_lasting && self.adopt_prepared(&beginning, shape, stream) {
-                found = self.find_own(stream, &beginning, shape, &mut is_reached);
+            if found.is_none() && is_lasting {
+                found = self.adopt_prepared(&beginning, shape, stream);
             }
             let is_wanted = self.makes_chains
                 && order.is_none()
@@ -239,15 +244,16 @@ impl Chains {
                     0 => Occasion::FirstOfSegment,
                     _ => Occasion::TwinOfSegment,
                 };
-                // A twin may have been prepared, too.
-                if found.is_none() || !is_lasting || !self.adopt_prepared(&beginning, shape, stream) {
+                // A twin may have been prepared, too. It is used at once: it has no parameters yet.
+                let twin = if is_lasting && found.is_some() { self.adopt_prepared(&beginning, shape, stream) } else { None };
+                if twin.is_none() {
                     order = self.order_chain(beginning.kernels, shape, Purpose::Own(stream), occasion, &mut is_reached);
                 }
                 if let Some(order) = order.as_mut().filter(|_| is_lasting) {
                     order.count = u32::try_from(twins + 1).ok();
                 }
                 // An evicted chain makes others move.
-                found = self.find_own(stream, &beginning, shape, &mut is_reached);
+                found = twin.or_else(|| self.find_own(stream, &beginning, shape, &mut is_reached));
             }
             if let Some(OwnChain { index, .. }) = found {
                 return (self.set_chain(index, beginning, shape), order);
@@ -371,34 +377,41 @@ impl Chains {
         Some(ChainOrder { chain, kernels: kernels.to_vec(), count: None })
     }
 
-    /// Gives a stream a chain of these functions that was made before it came. False if there is
+    /// Gives a stream a chain of these functions that was made before it came. `None` if there is
     /// none, or no place for it.
-    fn adopt_prepared(&mut self, batch: &Batch<'_>, shape: u64, stream: StreamId) -> bool {
+    fn adopt_prepared(&mut self, batch: &Batch<'_>, shape: u64, stream: StreamId) -> Option<OwnChain> {
         let (length, words) = (batch.kernels.len(), &self.words);
         if self.prepared.is_empty() || words.is_empty() || self.by_length[length].len() + self.pending.count_of(length) >= chain_limit(length) {
-            return false;
+            return None;
         }
         let fits = |chain: &Chain| chain.kernels().len() == length && chain.can_hold(batch.kernels);
-        let Some(prepared) = self.prepared.take(shape, fits) else { return false };
-        let Some(word) = self.words.pop() else { return false };
+        let (recipe, prepared) = self.prepared.take(shape, fits)?;
+        let word = self.words.pop()?;
         match prepared.adopt(word, self.addresses.of(word.0), Purpose::Own(stream)) {
             Ok(mut chain) => {
                 tracing::debug!(length, stream = stream.0, "a chain that was made in advance is taken");
+                self.adopted.push((stream, recipe));
                 chain.used = self.launches;
+                let different = chain.count_different(batch.launches);
                 self.by_length[length].push(chain);
-                true
+                Some(OwnChain { index: self.by_length[length].len() - 1, different })
             }
             Err(error) => {
                 tracing::debug!(length, code = error.number(), "a chain that was made in advance cannot be used");
                 self.words.push(word);
-                false
+                None
             }
         }
     }
 
-    /// Takes the chains that were made in advance and that nobody needs any more.
+    /// Takes some of the chains that were made in advance and that nobody needs any more.
     pub(super) fn take_left_over(&self) -> Vec<PreparedChain> {
-        if self.prepared.is_empty() { Vec::new() } else { self.prepared.take_left_over() }
+        if self.prepared.is_empty() || !self.makes_chains { Vec::new() } else { self.prepared.take_left_over(LEFT_OVER_AT_ONCE) }
+    }
+
+    /// Which streams have taken chains that were made in advance, and how those can be made again.
+    pub(super) fn take_adopted(&mut self) -> impl Iterator<Item = (StreamId, Vec<RecipeKernel>)> {
+        self.adopted.drain(..)
     }
 
     /// Evicts the chain of these lengths that was not used for the longest time. Returns `None` if

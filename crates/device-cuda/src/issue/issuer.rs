@@ -589,7 +589,7 @@ impl Issuer {
     /// Chooses a chain for the beginning of the batch. Keeps a request for another chain, and has
     /// chains destroyed that are no longer needed.
     fn choose_chain(&mut self, streams: &mut Streams, stream: StreamId, batch: Batch<'_>, cut: Cut) -> Option<ChosenChain> {
-        let Streams { tracker, clock, .. } = streams;
+        let Streams { queues, tracker, clock, .. } = streams;
         let now = clock.now();
         if now.saturating_sub(self.looked) >= LOOK_NS {
             self.looked = now;
@@ -601,6 +601,11 @@ impl Issuer {
             }
         }
         let (chosen, order) = self.chains.choose(batch, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
+        for (stream, recipe) in self.chains.take_adopted() {
+            if let Some(queue) = queues.get(&stream) {
+                queue.stream.client.recipes.lock().note(recipe, 1);
+            }
+        }
         self.destroy_retired();
         self.ordered.extend(order);
         chosen

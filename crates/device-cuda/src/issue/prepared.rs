@@ -3,9 +3,9 @@
 //! kernels are launched in chains from the first pass on.
 //!
 //! ```text
-//!            the first client is opened          KEPT_FOR
-//! Preparing ───────────────────────────▶ Serving ────────▶ Over
-//!  makes                                  gives             what was left is destroyed
+//!            the first client is opened
+//! Preparing ───────────────────────────▶ Serving        Off
+//!  makes                                  gives          neither
 //! ```
 #![expect(clippy::disallowed_types, reason = "lets engines look without a lock")]
 
@@ -14,16 +14,17 @@ use super::plan::{Asked, PlannedKernel};
 use crate::context::ClientModule;
 use crate::counters::Counters;
 use crate::driver::LaunchShape;
-use crate::fault::Call;
-use cumux_device::{ChainRecipe, RecipeKernel};
+use crate::fault::{Call, CudaError};
+use cumux_device::{ChainRecipe, MOST_OF_RECIPE, RecipeKernel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// For so long after the first client has come. What nobody has needed by then nobody will.
+/// For so long after the first client has come. What nobody has needed by then nobody will: engines
+/// have it destroyed, little by little.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// Most chains.
@@ -43,6 +44,13 @@ pub(crate) fn plan_recipe(kernel: &RecipeKernel, module: &Arc<ClientModule>) -> 
     can_be_node(&planned).then_some(planned)
 }
 
+/// Which chains are to be there, `most` at most: one of each recipe first, in their order, then the
+/// second of those that want several, and so on.
+fn choose(recipes: &[ChainRecipe], most: usize) -> Vec<&[RecipeKernel]> {
+    let twins = (0..MOST_OF_RECIPE).flat_map(|before| recipes.iter().filter(move |recipe| recipe.count > before));
+    twins.map(|recipe| recipe.kernels.as_slice()).take(most).collect()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
     /// No client is there.
@@ -50,8 +58,8 @@ enum Phase {
     Preparing,
     /// Since then there are some.
     Serving(Instant),
-    /// Nothing is given any more.
-    Over,
+    /// None is made.
+    Off,
 }
 
 #[derive(Default)]
@@ -68,29 +76,34 @@ impl Stock {
         self.chains.values().map(Vec::len).sum()
     }
 
-    /// How many chains there are of each recipe.
-    fn counts(&self) -> BTreeMap<&[RecipeKernel], usize> {
-        let mut counts = BTreeMap::new();
-        self.chains.values().flatten().for_each(|(recipe, _)| *counts.entry(recipe.as_slice()).or_default() += 1);
-        counts
-    }
-
-    /// Takes out the chains that are not among these recipes, or more than they ask for.
-    fn take_unwanted(&mut self, wanted: &BTreeMap<&[RecipeKernel], usize>) -> Vec<PreparedChain> {
-        let mut left = wanted.clone();
-        let mut is_unwanted = |recipe: &[RecipeKernel]| match left.get_mut(recipe) {
-            Some(count) if *count > 0 => {
-                *count -= 1;
-                false
+    /// What is missing of these, in their order, and the chains that are not among them.
+    fn sort_out<'a>(&mut self, wanted: &[&'a [RecipeKernel]]) -> (Vec<&'a [RecipeKernel]>, Vec<PreparedChain>) {
+        let mut there: BTreeMap<&[RecipeKernel], usize> = BTreeMap::new();
+        self.chains.values().flatten().for_each(|(recipe, _)| *there.entry(recipe).or_default() += 1);
+        let mut missing = Vec::new();
+        for recipe in wanted {
+            match there.get_mut(recipe) {
+                Some(count) if *count > 0 => *count -= 1,
+                _ if self.refused.contains(*recipe) => {}
+                _ => missing.push(*recipe),
             }
-            _ => true,
-        };
+        }
+        // What is left of them is too much.
+        let mut excess: BTreeMap<Vec<RecipeKernel>, usize> = there.into_iter().map(|(recipe, count)| (recipe.to_vec(), count)).collect();
         let mut unwanted = Vec::new();
         for chains in self.chains.values_mut() {
+            let mut is_unwanted = |recipe: &Vec<RecipeKernel>| match excess.get_mut(recipe) {
+                Some(count) if *count > 0 => {
+                    *count -= 1;
+                    true
+                }
+                _ => false,
+            };
             unwanted.extend(chains.extract_if(.., |(recipe, _)| is_unwanted(recipe)).map(|(_, chain)| chain));
         }
         self.chains.retain(|_, chains| !chains.is_empty());
-        unwanted
+        self.refused.retain(|refused| wanted.contains(&refused.as_slice()));
+        (missing, unwanted)
     }
 }
 
@@ -99,6 +112,8 @@ pub(crate) struct PreparedChains {
     counters: Arc<Counters>,
     /// How many there are.
     count: AtomicUsize,
+    /// A client is about to come.
+    is_closing: AtomicBool,
     /// Lock 8 of the crate's order. The driver is called under it while no client is open.
     stock: Mutex<Stock>,
 }
@@ -106,8 +121,8 @@ pub(crate) struct PreparedChains {
 impl PreparedChains {
     /// None yet. `prepares`: some will be made.
     pub(crate) fn new(prepares: bool, counters: Arc<Counters>) -> PreparedChains {
-        let phase = if prepares { Phase::Preparing } else { Phase::Over };
-        PreparedChains { counters, count: AtomicUsize::new(0), stock: Mutex::new(Stock { phase, ..Stock::default() }) }
+        let phase = if prepares { Phase::Preparing } else { Phase::Off };
+        PreparedChains { counters, count: AtomicUsize::new(0), is_closing: AtomicBool::new(false), stock: Mutex::new(Stock { phase, ..Stock::default() }) }
     }
 
     /// True if some can be made now: no client is open.
@@ -125,31 +140,17 @@ impl PreparedChains {
         mut plan: impl FnMut(&[RecipeKernel]) -> Option<Vec<PlannedKernel>>,
         mut make: impl FnMut(Vec<PlannedKernel>) -> Call<PreparedChain>,
     ) -> usize {
-        let (mut wanted, mut room): (BTreeMap<&[RecipeKernel], usize>, _) = (BTreeMap::new(), MOST_PREPARED);
-        for recipe in recipes {
-            let count = room.min(recipe.count as usize);
-            *wanted.entry(&recipe.kernels).or_default() += count;
-            room -= count;
-        }
-        let missing: Vec<&[RecipeKernel]> = {
+        let wanted = choose(recipes, MOST_PREPARED);
+        let (missing, unwanted) = {
             let mut stock = self.stock.lock();
             if stock.phase != Phase::Preparing {
                 return 0;
             }
-            let unwanted = stock.take_unwanted(&wanted);
+            let sorted = stock.sort_out(&wanted);
             self.count.store(stock.len(), Ordering::Release);
-            let counts = stock.counts();
-            let mut missing = Vec::new();
-            for (recipe, count) in &wanted {
-                let there = counts.get(recipe).copied().unwrap_or(0);
-                if !stock.refused.contains(*recipe) {
-                    missing.extend(std::iter::repeat_n(*recipe, count.saturating_sub(there)));
-                }
-            }
-            drop(stock);
-            drop(unwanted);
-            missing
+            sorted
         };
+        drop(unwanted);
         let mut made = 0;
         for recipe in missing {
             if made == most {
@@ -159,7 +160,7 @@ impl PreparedChains {
             let mut stock = self.stock.lock();
             // A client may have come meanwhile: a chain that is made beside its kernels may wait
             // for them.
-            if stock.phase != Phase::Preparing {
+            if stock.phase != Phase::Preparing || self.is_closing.load(Ordering::Acquire) {
                 break;
             }
             if stock.refused.contains(recipe) {
@@ -171,6 +172,8 @@ impl PreparedChains {
                     self.count.fetch_add(1, Ordering::Release);
                     made += 1;
                 }
+                // There may be more memory later.
+                Err(CudaError::OUT_OF_MEMORY) => break,
                 Err(error) => {
                     tracing::debug!(length = recipe.len(), code = error.number(), "a chain is not made in advance");
                     stock.refused.insert(recipe.to_vec());
@@ -180,8 +183,9 @@ impl PreparedChains {
         made
     }
 
-    /// A client comes: from now on none is made. Waits while one is.
+    /// A client comes: from now on none is made. Waits for the one that is being made.
     pub(crate) fn begin_serving(&self) {
+        self.is_closing.store(true, Ordering::Release);
         let mut stock = self.stock.lock();
         if stock.phase == Phase::Preparing {
             stock.phase = Phase::Serving(Instant::now());
@@ -194,12 +198,12 @@ impl PreparedChains {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Takes a chain of these functions for which `fits` holds.
-    pub(super) fn take(&self, shape: u64, fits: impl Fn(&Chain) -> bool) -> Option<PreparedChain> {
+    /// Takes a chain of these functions for which `fits` holds, with its recipe.
+    pub(super) fn take(&self, shape: u64, fits: impl Fn(&Chain) -> bool) -> Option<(Vec<RecipeKernel>, PreparedChain)> {
         let mut stock = self.stock.lock();
         let chains = stock.chains.get_mut(&shape)?;
         let at = chains.iter().position(|(_, chain)| fits(chain.look()))?;
-        let (_, taken) = chains.swap_remove(at);
+        let taken = chains.swap_remove(at);
         if chains.is_empty() {
             stock.chains.remove(&shape);
         }
@@ -208,16 +212,21 @@ impl PreparedChains {
         Some(taken)
     }
 
-    /// Takes what is left, when the time for it is over. Destroying it takes long.
-    pub(super) fn take_left_over(&self) -> Vec<PreparedChain> {
+    /// Takes some of what is left, when the time for it is over. Destroying it takes long.
+    pub(super) fn take_left_over(&self, most: usize) -> Vec<PreparedChain> {
         let mut stock = self.stock.lock();
         let Phase::Serving(since) = stock.phase else { return Vec::new() };
         if since.elapsed() < KEPT_FOR {
             return Vec::new();
         }
-        stock.phase = Phase::Over;
-        self.count.store(0, Ordering::Release);
-        std::mem::take(&mut stock.chains).into_values().flatten().map(|(_, chain)| chain).collect()
+        let mut taken = Vec::new();
+        for chains in stock.chains.values_mut() {
+            let some = chains.len().min(most - taken.len());
+            taken.extend(chains.drain(..some).map(|(_, chain)| chain));
+        }
+        stock.chains.retain(|_, chains| !chains.is_empty());
+        self.count.store(stock.len(), Ordering::Release);
+        taken
     }
 
     /// Takes the chains that mention a kernel for which `is_gone` holds.
@@ -230,5 +239,22 @@ impl PreparedChains {
         stock.chains.retain(|_, chains| !chains.is_empty());
         self.count.store(stock.len(), Ordering::Release);
         gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_each_comes_first() {
+        let recipe = |function, count| {
+            let kernel = RecipeKernel { image: None, function, grid: [1; 3], block: [1; 3], cluster: [0; 3], shared: 0 };
+            ChainRecipe { kernels: vec![kernel], count }
+        };
+        let recipes = [recipe(1, 2), recipe(2, 1), recipe(3, 3), recipe(1, 1)];
+        let chosen = |most| choose(&recipes, most).iter().map(|kernels| kernels[0].function).collect::<Vec<_>>();
+        assert_eq!(chosen(100), [1, 2, 3, 1, 1, 3, 3]);
+        assert_eq!(chosen(2), [1, 2]);
     }
 }

@@ -57,8 +57,7 @@ impl Position {
     }
 }
 
-/// Makes hashes of neighbouring numbers independent of one another: kernels are numbered one after
-/// another (the finaliser of SplitMix64).
+/// Makes hashes of neighbouring numbers independent of one another (the finaliser of SplitMix64).
 fn mix(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

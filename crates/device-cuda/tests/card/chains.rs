@@ -156,7 +156,8 @@ const PUT: &[u8] = b"
 ";
 
 /// A program that does the same again and again, with other numbers: passes of kernels, with a copy
-/// behind each. It is some passes ahead, so that the kernels of a pass are in the queue together.
+/// behind each. It is some passes ahead, so that the kernels of a pass are in the queue together,
+/// and works on two things in turn, so that each of them wants a chain of its own.
 struct Program<'a, 'b> {
     client: &'a Actor<'b>,
     module: Loaded,
@@ -170,22 +171,23 @@ impl Program<'_, '_> {
     const BYTES: u64 = 4 * Self::KERNELS as u64;
 
     fn new<'a, 'b>(client: &'a Actor<'b>, module: Loaded) -> Program<'a, 'b> {
-        let words = client.allocate(Program::BYTES * u64::from(Program::AHEAD + 1));
+        let words = client.allocate(Program::BYTES * u64::from(Program::AHEAD + 2));
         Program { client, module, stream: client.stream(), words }
     }
 
     /// Some passes.
     fn go_on(&self, round: u32) {
         let value = |pass: u32, kernel: u32| (round * Self::AHEAD + pass) * Self::KERNELS + kernel;
-        let copied = |pass: u32| self.words + Self::BYTES * u64::from(pass + 1);
+        let copied = |pass: u32| self.words + Self::BYTES * u64::from(pass + 2);
         let mut last = 0;
         for pass in 0..Self::AHEAD {
+            let words = self.words + Self::BYTES * u64::from(pass % 2);
             for kernel in 0..Self::KERNELS {
                 let shape = Launch { grid: [1, 1 + kernel % 3, 1], block: [1; 3], ..Launch::default() };
-                let arguments = Args::new().u64(self.words + 4 * u64::from(kernel)).u32(value(pass, kernel));
+                let arguments = Args::new().u64(words + 4 * u64::from(kernel)).u32(value(pass, kernel));
                 self.client.launch_with(self.stream, &self.module, "put", shape, arguments);
             }
-            last = self.client.copy(self.stream, copied(pass), self.words, Self::BYTES);
+            last = self.client.copy(self.stream, copied(pass), words, Self::BYTES);
         }
         self.client.done(last);
         for pass in 0..Self::AHEAD {
@@ -203,17 +205,18 @@ fn chains_that_were_made_in_advance_are_taken_by_whom_they_fit() {
         let run = |engines| run_nested("chains::chains_that_were_made_in_advance_are_taken_by_whom_they_fit", &[("CUMUX_DISPATCHERS", engines)]);
         return ["1", "2"].into_iter().for_each(run);
     }
+    const ROUNDS: u32 = 10_000;
     let hash = ImageHash::of(PUT);
     let recipes: Vec<ChainRecipe> = {
         let setup = Setup::new(open);
         let client = setup.client(1);
         let module = client.load(PUT, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads");
         let program = Program::new(&client, module);
-        let recipes = (0..).map(|round| {
+        let mut recipes = (0..ROUNDS).map(|round| {
             program.go_on(round);
             client.device().chain_recipes(1)
         });
-        recipes.into_iter().find(|recipes| !recipes.is_empty()).expect("some time")
+        recipes.find(|recipes| recipes.iter().any(|recipe| recipe.count > 1)).expect("two chains of the same kernels were made")
     };
     assert!(recipes.iter().all(|recipe| recipe.kernels.iter().all(|kernel| kernel.image == Some(hash) && kernel.function == 0)));
     let setup = Setup::new(open);
@@ -238,8 +241,9 @@ fn chains_that_were_made_in_advance_are_taken_by_whom_they_fit() {
     assert_eq!(client.device().chain_recipes(1), recipes);
     let program = Program::new(&client, module);
     let taken = || opened().counters().chains_ahead.load(Ordering::Relaxed);
-    (0..).take_while(|_| taken() == 0).for_each(|round| program.go_on(round));
-    (100..120).for_each(|round| program.go_on(round));
+    (0..ROUNDS).take_while(|_| taken() < 2).for_each(|round| program.go_on(round));
+    assert!(taken() >= 2, "{:?}", opened().counters());
+    (0..20).for_each(|round| program.go_on(ROUNDS + round));
     eprintln!("{}", super::PASSED);
 }
 
