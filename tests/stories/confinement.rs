@@ -21,8 +21,9 @@ fn order(client: &mut Client<'_>, order: &str, answer: &str) {
     client.wait_for_line(&format!("{order} {answer}"));
 }
 
+/// Its executor may have done all work before the server hears that it serves.
 fn status(node: &Node, client: &Client<'_>) -> ClientStatus {
-    node.client_status(client.pid()).expect("a client")
+    node.wait_for("where the client is", |node| node.client_status(client.pid()).filter(|status| status.place != Place::Nowhere))
 }
 
 /// Its other kernels run with everybody else's; from the first one on that is unbounded it is

@@ -10,8 +10,9 @@ fn ready(builder: ClientBuilder<'_>) -> Client<'_> {
     client
 }
 
+/// Its executor may have done all work before the server hears that it serves.
 fn status(node: &Node, pid: u32) -> ClientStatus {
-    node.wait_for("a client in the list", |node| node.client_status(pid))
+    node.wait_for("where the client is", |node| node.client_status(pid).filter(|status| status.place != Place::Nowhere))
 }
 
 /// In the shared executor, and with this many takeovers of it.
