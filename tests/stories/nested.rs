@@ -139,6 +139,17 @@ fn kernels_that_launch_kernels_are_linked_by_the_driver() {
     assert!(node.logs().contains("a bundle is linked"), "the driver was not asked");
 }
 
+/// On a card the function with which kernels say how a graph goes on is one of ours, in PTX.
+#[test]
+fn graphs_run_as_their_kernels_say_on_the_engine_of_real_cards() {
+    let beneath = beneath();
+    let node = on_top_of(&beneath, &[("CUMUX_LOG", "debug")]);
+    assert_eq!(node.test_client("conditions").start().expect_ok(), super::programs::CONDITIONS, "{}", node.logs());
+    // The software GPU beneath would understand the driver's, too.
+    assert!(node.logs().contains("a function of ours takes it down"), "{}", node.logs());
+    assert_eq!(node.server().takeovers, 0, "{}", node.logs());
+}
+
 /// A standby makes the chains that a client has, and the client has them after a takeover.
 #[test]
 fn chains_are_made_before_a_takeover() {

@@ -61,8 +61,8 @@ pub struct Capabilities {
     /// is of use in its process alone: they do not outlive the executor.
     #[serde(default)]
     pub makes_textures: bool,
-    /// `cudaGraphSetConditional` in a kernel writes to the address that its handle is. Without that
-    /// nobody but the driver knows what a kernel has said.
+    /// `cudaGraphSetConditional` in a kernel writes to the address that its handle is, or the
+    /// kernel is refused. Without that nobody but the driver knows what a kernel has said.
     #[serde(default)]
     pub sets_conditions: bool,
     /// Why no other process can use the device while one has it, and what to do about it; `None`

@@ -30,7 +30,7 @@ pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
             runs_ptx_alone: false,
             has_textures: false,
             makes_textures: true,
-            sets_conditions: false,
+            sets_conditions: true,
             exclusive: remedy::exclusive_card(ordinal, device.compute_mode()),
             // The executor fills these in: which cards it has, it alone knows.
             unavailable: None,

@@ -8,6 +8,7 @@
 //! uses them. PTX is compiled separately, which delays no other client; only
 //! machine code is loaded, while the card is quiet (decision 0107).
 
+use super::conditions;
 use super::divided::DividedImage;
 use super::extents::Extents;
 use super::module::{LoadedModule, Sharing};
@@ -18,7 +19,7 @@ use crate::driver::{CardAddress, CompileError, Driver};
 use crate::quiet::{Gate, NotQuiet};
 use cumux_device::{DeviceError, GlobalsAllocator, Image, ImageHash, PreloadedModule, ReadImage};
 use cumux_fatbin::calls::find_unbounded;
-use cumux_fatbin::{Bundle, ImageKind};
+use cumux_fatbin::{Bundle, ImageKind, LinkInput};
 use cumux_wire::result;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -26,6 +27,8 @@ use std::sync::Arc;
 
 /// Bytes of the largest image that is unpacked to read its names.
 const MOST_IMAGE_BYTES: u64 = 1 << 30;
+/// `CU_JIT_INPUT_PTX`.
+const PTX_INPUT: u32 = 1;
 /// Most modules that are kept for their next use.
 const KEPT_MODULES: usize = 64;
 /// Most bytes of those modules' images.
@@ -96,8 +99,8 @@ struct ChosenImage {
 
 /// The code of an image, as far as it is needed after its names were read.
 enum ImageCode {
-    /// Its text.
-    Ptx(Vec<u8>),
+    /// Its text. `is_own`: it is not the client's, but made of that.
+    Ptx { text: Vec<u8>, is_own: bool },
     /// Machine code with variables.
     WithVariables(Vec<u8>),
     /// Machine code whose variables hold nothing. It was examined.
@@ -311,7 +314,13 @@ fn link_bundle(driver: &Driver, image: &[u8]) -> Result<Option<Vec<u8>>, DeviceE
         return Ok(None);
     }
     let bundle = Bundle::read(image).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
-    let linked = driver.link(&bundle.inputs).map_err(|CompileError { error, log }| {
+    let replace = |input: &LinkInput<'_>| (input.kind == PTX_INPUT).then(|| conditions::replace_in(&String::from_utf8_lossy(input.data))).flatten();
+    let own: Vec<Option<String>> = bundle.inputs.iter().map(replace).collect();
+    let mut inputs = bundle.inputs.clone();
+    for (input, own) in inputs.iter_mut().zip(&own) {
+        input.data = own.as_deref().map_or(input.data, str::as_bytes);
+    }
+    let linked = driver.link(&inputs).map_err(|CompileError { error, log }| {
         let said = if log.is_empty() { driver.describe(error) } else { log };
         image_error(error.number(), format!("the parts of the program were not linked: {said}"))
     })?;
@@ -345,7 +354,7 @@ fn load_prepared(
     place: &mut dyn GlobalsAllocator,
 ) -> Result<(Arc<LoadedModule>, Variables), DeviceError> {
     let ChosenImage { mut symbols, code, idle } = chosen;
-    let was_text = matches!(code, ImageCode::Ptx(_));
+    let was_text = matches!(code, ImageCode::Ptx { .. });
     let code = match code {
         ImageCode::Divided(divided) => {
             let bytes = divided.bytes();
@@ -416,13 +425,15 @@ fn prepare(gate: &Gate, extents: &Extents, code: ImageCode, symbols: &Symbols, p
         // Its caller has loaded it.
         ImageCode::Divided(_) => return left(None, Resumption::Possible),
         ImageCode::Unknown => return left(None, Resumption::Impossible("its image is of a kind of which nothing is known".into())),
-        ImageCode::Ptx(ptx) if !symbols.writable && gate.driver().runs_text(&ptx) => return left(None, Resumption::Possible),
-        ImageCode::Ptx(ptx) => match gate.driver().compile(&ptx) {
+        ImageCode::Ptx { text, is_own } if !symbols.writable && gate.driver().runs_text(&text) => {
+            return left(is_own.then_some(text), Resumption::Possible);
+        }
+        ImageCode::Ptx { text, is_own } => match gate.driver().compile(&text) {
             Ok(code) => (code, true),
             // Loading the image itself reports the same error, or a better one.
             Err(CompileError { error, log }) => {
                 tracing::debug!(code = error.number(), "PTX does not compile on its own: {log}");
-                return left(None, Resumption::Impossible("its PTX could not be compiled on its own".into()));
+                return left(is_own.then_some(text), Resumption::Impossible("its PTX could not be compiled on its own".into()));
             }
         },
     };
@@ -436,6 +447,22 @@ fn prepare(gate: &Gate, extents: &Extents, code: ImageCode, symbols: &Symbols, p
     let mut variables = placement::place_variables(code, symbols, place, extents)?;
     let rewritten = if let Variables::Placed(placement) = &mut variables { placement.image.take() } else { None };
     Ok(PreparedImage { image: rewritten.or(original), variables })
+}
+
+/// PTX with functions of ours in place of those that only NVIDIA's driver understands.
+fn choose_text(text: Vec<u8>) -> ChosenImage {
+    let own = conditions::replace_in(&String::from_utf8_lossy(&text));
+    if own.is_some() {
+        tracing::debug!("kernels of a module say how a graph goes on: a function of ours takes it down");
+    }
+    let (text, is_own) = own.map_or((text, false), |own| (own.into_bytes(), true));
+    let words = String::from_utf8_lossy(&text);
+    let mut symbols = symbols::of_ptx(&words);
+    if words.contains(conditions::SETS_CONDITION) {
+        // It is not declared as compilers do, and nobody knows who calls it.
+        symbols.sets_conditions = symbols::Callers::Any;
+    }
+    ChosenImage { symbols, code: ImageCode::Ptx { text, is_own }, idle: IdleVariables::default() }
 }
 
 fn image_error(result: u32, text: String) -> DeviceError {
@@ -460,6 +487,12 @@ fn choose_image(capability: u32, image: &[u8], divides: bool) -> Result<ChosenIm
     match chosen.kind {
         ImageKind::Elf => {
             let mut symbols = symbols::of_elf(&bytes).ok_or_else(|| image_error(result::INVALID_IMAGE, "the compiled image is damaged".into()))?;
+            // Only in PTX can the driver's function be replaced.
+            if symbols.sets_conditions != symbols::Callers::default()
+                && let Some(text) = cumux_fatbin::best_ptx(&images, capability)
+            {
+                return Ok(choose_text(text.bytes(MOST_IMAGE_BYTES).map_err(invalid)?.into_owned()));
+            }
             let idle = if symbols.writable { IdleVariables::find(&bytes) } else { None };
             if idle.is_some() {
                 symbols.writable = false;
@@ -474,10 +507,7 @@ fn choose_image(capability: u32, image: &[u8], divides: bool) -> Result<ChosenIm
             };
             Ok(ChosenImage { symbols, code, idle: idle.unwrap_or_default() })
         }
-        ImageKind::Ptx => {
-            let symbols = symbols::of_ptx(&String::from_utf8_lossy(&bytes));
-            Ok(ChosenImage { symbols, code: ImageCode::Ptx(bytes.into_owned()), idle: IdleVariables::default() })
-        }
+        ImageKind::Ptx => Ok(choose_text(bytes.into_owned())),
         // Nothing is known of the image, so it may have writable variables and assertions.
         ImageKind::Other(_) => {
             let symbols = Symbols { writable: true, asserts: true, ..Symbols::default() };

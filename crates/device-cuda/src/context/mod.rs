@@ -9,7 +9,7 @@
 //!    │      library ─▶ symbols
 //!    │        └─────▶ placement ─▶ extents
 //!    ├──▶ constants      divided ◀─ module
-//!    ├──▶ recipes
+//!    ├──▶ recipes        conditions ◀─ library, module, symbols
 //!    ├──▶ partitions ─▶ sm_layout
 //!    ├──▶ textures ─▶ (quiet gate), extents
 //!    └──▶ pinned_window            extents ─▶ side_stream
@@ -18,6 +18,7 @@
 //! ```
 
 mod client;
+mod conditions;
 mod constants;
 mod divided;
 mod expected_windows;

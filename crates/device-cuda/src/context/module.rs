@@ -7,6 +7,7 @@
 //! where the driver puts them, and end with the executor.
 #![expect(clippy::disallowed_types, reason = "counts the users of a module, from any thread")]
 
+use super::conditions;
 use super::constants::ConstantCopy;
 use super::divided::DividedImage;
 use super::extents::Extents;
@@ -238,13 +239,14 @@ impl LoadedModule {
                 calls::Unbounded::Recursion => Unbounded::Recursion,
                 calls::Unbounded::Address => Unbounded::Address,
             });
+            info.refused = symbols.sets_conditions.may_call(&info.name).then(|| conditions::REFUSED.to_owned());
             self.kernels.push(Kernel {
                 code: OnceLock::new(),
                 id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
                 lasting: lasting_number(&info),
                 name: info.name.as_str().into(),
                 parameter_bytes: info.parameter_bytes,
-                prints: symbols.prints.may_print(&info.name),
+                prints: symbols.prints.may_call(&info.name),
                 asserts: symbols.asserts,
                 local: local_bytes(driver, &info),
                 without_memory: OnceLock::new(),

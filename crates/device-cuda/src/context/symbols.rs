@@ -4,6 +4,7 @@
 //! The driver finds a variable by its name but lists none, so the names are read from the image.
 //! They are candidates: the caller drops those that the driver does not know.
 
+use super::conditions::SETS_CONDITION;
 use cumux_fatbin::calls::{Unbounded, find_unbounded};
 use cumux_fatbin::cubin;
 use object::read::elf::ElfFile64;
@@ -30,39 +31,41 @@ pub(super) struct Symbols {
     /// The names of `__managed__` variables.
     pub managed: Vec<String>,
     /// Which kernels may call device printf.
-    pub prints: Printing,
+    pub prints: Callers,
+    /// Which kernels may say how a graph goes on in a way that only NVIDIA's driver understands.
+    pub sets_conditions: Callers,
     /// True if kernels may fail an assertion: the image names the function that reports one.
     pub asserts: bool,
     /// The unbounded kernels, by name. None for PTX: its compiled form says.
     pub unbounded: BTreeMap<String, Unbounded>,
 }
 
-/// Which kernels may call device printf.
+/// Which kernels may call a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Printing {
+pub(super) enum Callers {
     /// These kernels, by name.
     Some(BTreeSet<String>),
-    /// Any kernel: a function that any kernel may call prints, or the image does not say.
+    /// Any kernel: a function that any kernel may call does it, or the image does not say.
     Any,
 }
 
-impl Default for Printing {
+impl Default for Callers {
     fn default() -> Self {
-        Printing::Some(BTreeSet::new())
+        Callers::Some(BTreeSet::new())
     }
 }
 
-impl Printing {
-    /// True if this kernel may call device printf.
-    pub(super) fn may_print(&self, kernel: &str) -> bool {
+impl Callers {
+    /// True if this kernel may call it.
+    pub(super) fn may_call(&self, kernel: &str) -> bool {
         match self {
-            Printing::Some(kernels) => kernels.contains(kernel),
-            Printing::Any => true,
+            Callers::Some(kernels) => kernels.contains(kernel),
+            Callers::Any => true,
         }
     }
 
     fn add(&mut self, kernel: &str) {
-        if let Printing::Some(kernels) = self {
+        if let Callers::Some(kernels) = self {
             kernels.insert(kernel.to_owned());
         }
     }
@@ -84,10 +87,11 @@ fn is_literal(name: &str) -> bool {
 pub(super) fn of_elf(image: &[u8]) -> Option<Symbols> {
     let file = ElfFile64::<object::Endianness>::parse(image).ok()?;
     let mut symbols = Symbols::default();
-    let mut prints = false;
+    let (mut prints, mut sets_conditions) = (false, false);
     for symbol in file.symbols() {
         let Ok(name) = symbol.name() else { continue };
         prints |= name == PRINTF;
+        sets_conditions |= name == SETS_CONDITION && symbol.is_undefined();
         symbols.asserts |= name == ASSERT;
         if symbol.kind() != SymbolKind::Data || symbol.is_undefined() || name.is_empty() {
             continue;
@@ -108,20 +112,23 @@ pub(super) fn of_elf(image: &[u8]) -> Option<Symbols> {
         }
     }
     if prints {
-        symbols.prints = find_printing(&file);
+        symbols.prints = find_callers(&file, PRINTF);
+    }
+    if sets_conditions {
+        symbols.sets_conditions = find_callers(&file, SETS_CONDITION);
     }
     symbols.unbounded = find_unbounded(image);
     Some(symbols)
 }
 
-/// The kernels that call printf, directly or through functions. The compiler leaves the calls as
-/// pairs of symbol numbers: caller, callee.
-fn find_printing(file: &ElfFile64<'_, object::Endianness>) -> Printing {
+/// The kernels that call a function of the driver's, directly or through others. The compiler
+/// leaves the calls as pairs of symbol numbers: caller, callee.
+fn find_callers(file: &ElfFile64<'_, object::Endianness>, function: &str) -> Callers {
     let graph = file.section_by_name(".nv.callgraph").and_then(|section| section.data().ok()).unwrap_or(&[]);
-    let printf = file.symbols().find(|symbol| symbol.name() == Ok(PRINTF)).map_or(0, |symbol| symbol.index().0);
+    let callee = file.symbols().find(|symbol| symbol.name() == Ok(function)).map_or(0, |symbol| symbol.index().0);
     let name = |index: u32| file.symbol_by_index(object::SymbolIndex(index as usize)).and_then(|s| s.name()).ok().map(str::to_owned);
-    let kernels: BTreeSet<String> = callers_of(graph, u32::try_from(printf).unwrap_or(0)).into_iter().filter_map(name).collect();
-    if kernels.is_empty() { Printing::Any } else { Printing::Some(kernels) }
+    let kernels: BTreeSet<String> = callers_of(graph, u32::try_from(callee).unwrap_or(0)).into_iter().filter_map(name).collect();
+    if kernels.is_empty() { Callers::Any } else { Callers::Some(kernels) }
 }
 
 /// The symbols that call `callee`, directly or through others.
@@ -153,7 +160,7 @@ pub(super) fn of_ptx(text: &str) -> Symbols {
                 } else if text.contains(PRINTF) {
                     match kernel {
                         Some(kernel) => symbols.prints.add(kernel),
-                        None => symbols.prints = Printing::Any,
+                        None => symbols.prints = Callers::Any,
                     }
                 }
             }
@@ -243,7 +250,7 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, [("counter", false), ("into_table", false), ("offset", true), ("table", false)]);
         assert!(symbols.writable && symbols.managed.is_empty());
-        let printing: Vec<&str> = ["say", "fill", "assert_small"].into_iter().filter(|k| symbols.prints.may_print(k)).collect();
+        let printing: Vec<&str> = ["say", "fill", "assert_small"].into_iter().filter(|k| symbols.prints.may_call(k)).collect();
         assert_eq!(printing, ["say"]);
     }
 
@@ -252,9 +259,9 @@ mod tests {
         let text = ".version 9.0\n.target sm_75\n.address_size 64\n/* .global .u32 no; */\n.global .align 1 .b8 $str[3] = {104, 105, 0};\n\
                     .visible .entry f(.param .u64 p)\n{\n.reg .b32 r;\n.shared .align 4 .b8 s[16];\nret;\n}\n";
         let symbols = of_ptx(text);
-        assert!(!symbols.writable && symbols.prints == Printing::default(), "{symbols:?}");
+        assert!(!symbols.writable && symbols.prints == Callers::default(), "{symbols:?}");
         let called = of_ptx(".func f()\n{\ncall.uni (r), vprintf, (a, b);\nret;\n}\n.visible .entry k()\n{\nret;\n}\n");
-        assert!(called.prints.may_print("k"), "through a function");
+        assert!(called.prints.may_call("k"), "through a function");
         let constant = of_ptx(".const .align 4 .u32 k[2] = {1, 2};");
         assert_eq!((constant.variables, constant.writable), (vec![Variable { name: "k".into(), constant: true }], true));
         let managed = of_ptx(".visible .global .attribute(.managed) .align 4 .u32 m;");
@@ -275,6 +282,14 @@ mod tests {
         let unbounded = of_elf(include_bytes!("../../../fatbin/tests/data/calls.sm_90.cubin")).expect("an image").unbounded;
         assert_eq!((unbounded.get("recursive"), unbounded.get("by_table")), (Some(&Unbounded::Recursion), Some(&Unbounded::Address)));
         assert!(!unbounded.contains_key("calls") && of_ptx(cumux_device::conformance::KERNELS).unbounded.is_empty());
+    }
+
+    #[test]
+    fn compiled_code_says_which_kernels_set_conditions_of_graphs() {
+        let symbols = of_elf(include_bytes!("../../../fatbin/tests/data/conditions.sm_90.cubin")).expect("an image");
+        assert_eq!(["decide", "add"].map(|kernel| symbols.sets_conditions.may_call(kernel)), [true, false]);
+        let none = of_elf(include_bytes!("../../../fatbin/tests/data/calls.sm_90.cubin")).expect("an image");
+        assert_eq!(none.sets_conditions, Callers::default());
     }
 
     #[test]

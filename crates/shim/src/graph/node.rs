@@ -342,7 +342,7 @@ pub unsafe fn cuGraphConditionalHandleCreate(out: *mut CUgraphConditionalHandle,
 /// Whether the device tells what its kernels say of conditions.
 fn require(session: &Connection, ordinal: u32) -> Try {
     let able = device::all(session).get(ordinal as usize).is_some_and(|device| device.facts.capabilities.sets_conditions);
-    if able { Ok(()) } else { Err(unsupported("conditional nodes on a real card: what its kernels say of conditions only its driver knows")) }
+    if able { Ok(()) } else { Err(unsupported("conditional nodes on this device: what its kernels say of conditions only its driver knows")) }
 }
 
 // ---- changing
