@@ -19,4 +19,5 @@ echo "$said" | grep -qx 'alloc cudaErrorMemoryAllocation'
 # The pod is deleted: its processes get a TERM.
 kill "$(cat "$root/pipe/nvidia-cuda-mps-control.pid")"
 while echo get_server_list | nvidia-cuda-mps-control >/dev/null 2>&1; do :; done
-tail -n 1 "$root/log/control.log" | grep -q 'Exit with status'
+# The last line is written when nobody is answered any more.
+until tail -n 1 "$root/log/control.log" | grep -q 'Exit with status'; do sleep 0.01; done

@@ -238,7 +238,7 @@ fn a_kernel_that_runs_long_after_a_fault_ends_right_and_nobody_waits_for_it() {
     }
     let with_kernel = node.client_status(held.pid()).expect("the client with the kernel");
     assert_eq!((with_kernel.place, with_kernel.executor, with_kernel.error), (Place::Apart, before.executor, 0), "{with_kernel:?}");
-    let status = node.client_status(pid).expect("the culprit in the list");
+    let status = node.wait_for("the culprit in the list", |node| node.client_status(pid).filter(|status| status.error != 0));
     assert!(status.fault.contains("kernel "), "{status:?}");
     held.tell("go");
     held.wait_for_line("round 1 right");
@@ -272,7 +272,8 @@ fn of_two_kernels_that_run_long_after_a_fault_the_shorter_one_does_not_wait_for_
     shorter.wait_for_line("round 1 right");
     shorter.tell("step");
     shorter.wait_for_line("round 2 right");
-    assert_eq!([&shorter, &longer].map(place), [Some((Place::Shared, node.server().executor, 0)), stays]);
+    let others = Some((Place::Shared, node.server().executor, 0));
+    node.wait_for("the shorter one with the others", |_| ([&shorter, &longer].map(place) == [others, stays]).then_some(()));
     longer.tell("go");
     longer.wait_for_line("round 1 right");
     longer.expect_ok();

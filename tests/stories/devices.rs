@@ -124,7 +124,7 @@ fn the_executor_of_three_devices_is_killed() {
         again(&mut all, round);
         again(&mut one, round);
     }
-    assert_eq!(node.client_status(all.pid()).expect("known").takeovers, 1);
+    node.wait_for("its takeover to be counted", |node| node.client_status(all.pid()).filter(|status| status.takeovers == 1));
     assert_eq!(busy.expect_ok().replace("ready\n", ""), alone.replace("ready\n", ""));
     all.expect_ok();
     one.expect_ok();

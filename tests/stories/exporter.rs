@@ -159,8 +159,9 @@ fn groups_and_their_clients() {
 fn health_is_the_daemons_and_readiness_that_of_a_program() {
     let node = Node::with().env("CUMUX_HEARTBEAT_MS", "0").start();
     let exporter = Exporter::start(&node, &["--trial-age", "0", "--trial-timeout", "2"]);
-    let (status, text) = exporter.get("/readyz");
-    assert!(status == 200 && text.contains("was served on 1 device(s)"), "{text}\n{}", node.logs());
+    // The first one starts a server, a keeper and an executor, which may take longer than a trial.
+    let text = node.wait_for("readiness", |_| Some(exporter.get("/readyz")).filter(|(status, _)| *status == 200)).1;
+    assert!(text.contains("was served on 1 device(s)"), "{text}\n{}", node.logs());
     assert_eq!(value(&exporter.metrics(), "cumux_trial_success", &[]), Some(1.0));
     // An executor that stands still, and that nobody replaces: no program is served.
     let executor = node.server().executor;

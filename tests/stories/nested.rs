@@ -20,6 +20,11 @@ fn on_top_of(beneath: &Node, settings: &[(&str, &str)]) -> Node {
     node.start()
 }
 
+/// All of it, at any length.
+fn server_log(node: &Node) -> String {
+    std::fs::read_to_string(node.folder().join("log/server.log")).expect("there is a server")
+}
+
 /// Four programs with runs of short kernels, sets and copies in two streams: each checks every
 /// result, and their kernels go to the card in chains. With one engine, and with two.
 #[test]
@@ -102,7 +107,7 @@ fn a_client_with_textures_stays_or_is_told() {
     let mut client = start();
     client.tell("");
     client.wait_for_line("round 1 right");
-    let log = node.logs();
+    let log = server_log(&node);
     assert!(log.contains("would end with an error if this executor were replaced while the client has arrays"), "{log}");
     let moved = |client: &Client<'_>| node.cumux(&["move", &client.pid().to_string(), "--own"]).output().expect("cumux runs");
     let refused = moved(&client);
@@ -120,7 +125,7 @@ fn a_client_with_textures_stays_or_is_told() {
     client.tell("");
     let outcome = client.wait();
     assert!(outcome.out.contains("FAIL: ") && !outcome.out.contains("round 1"), "{outcome:?}");
-    let log = node.logs();
+    let log = server_log(&node);
     assert!(log.contains("1 arrays and 1 texture or surface objects of this client have gone with the executor before"), "{log}");
     // Others are served.
     let said = node.test_client("arrays").start().expect_ok();
@@ -136,7 +141,7 @@ fn kernels_that_launch_kernels_are_linked_by_the_driver() {
     for part in ["order", "many"] {
         assert_eq!(node.test_client("launches").args(&[part]).start().expect_ok(), format!("{part}: PASS"));
     }
-    assert!(node.logs().contains("a bundle is linked"), "the driver was not asked");
+    assert!(server_log(&node).contains("a bundle is linked"), "the driver was not asked");
 }
 
 /// On a card the function with which kernels say how a graph goes on is one of ours, in PTX.
@@ -146,7 +151,7 @@ fn graphs_run_as_their_kernels_say_on_the_engine_of_real_cards() {
     let node = on_top_of(&beneath, &[("CUMUX_LOG", "debug")]);
     assert_eq!(node.test_client("conditions").start().expect_ok(), super::programs::CONDITIONS, "{}", node.logs());
     // The software GPU beneath would understand the driver's, too.
-    assert!(node.logs().contains("a function of ours takes it down"), "{}", node.logs());
+    assert!(server_log(&node).contains("a function of ours takes it down"), "{}", node.logs());
     assert_eq!(node.server().takeovers, 0, "{}", node.logs());
 }
 
@@ -163,12 +168,12 @@ fn chains_are_made_before_a_takeover() {
             round += 1;
             client.tell("");
             client.wait_for_line(&format!("round {round}"));
-            node.logs().contains(line)
+            server_log(&node).contains(line)
         });
         assert!(until.is_some(), "{line} is not in the log: {}", node.logs());
     };
     go_on_until(&mut client, "chains in advance made=");
-    assert!(!node.logs().contains("a chain that was made in advance is taken"));
+    assert!(!server_log(&node).contains("a chain that was made in advance is taken"));
     node.kill(node.server().executor);
     node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.state == "ACTIVE"));
     go_on_until(&mut client, "a chain that was made in advance is taken");

@@ -143,6 +143,7 @@ fn top_shows_growing_kernels_and_who_is_there() {
     node.kill(node.server().executor);
     client.tell("");
     client.wait_for_line("round 2 right");
+    node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.state == "ACTIVE"));
     let third = out(&top());
     assert!(kernels(&third) > kernels(&second) && third.contains("generation 2"), "{second}\n{third}");
     node.kill(node.daemon_pid());

@@ -1,7 +1,7 @@
 //! `cumux upgrade`: all processes are replaced by those of another program while clients work.
 
 use cumux_testkit::{Node, cumux, devices};
-use cumux_wire::message::{Place, ServerStatus};
+use cumux_wire::message::{ClientStatus, Place, ServerStatus};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -73,8 +73,9 @@ fn eight_clients_work_while_everything_is_replaced() {
         }
         own.tell("step");
         own.wait_for_line("round 1 right");
-        let now = node.client_status(own.pid()).expect("a client");
-        assert!(now.place == Place::Own && now.executor != old && !node.owns(old), "{device}: {now:?}");
+        let is_there = |status: &ClientStatus| status.place == Place::Own && status.executor != old;
+        let now = node.wait_for("it in its next executor", |node| node.client_status(own.pid()).filter(is_there));
+        node.wait_for("the end of the old one", |node| (!node.owns(old)).then_some(()));
         assert_eq!(fs::read_link(format!("/proc/{}/exe", now.executor)).expect("a process of ours"), program.canonicalize().expect("it is there"));
         // The next executor to be started is of that program, too, and the next client is served.
         node.kill(after.executor);

@@ -159,6 +159,7 @@ fn describe_function(limits: &Limits, program: &Program, index: usize) -> Functi
         cluster: kernel.cluster,
         required_block: kernel.required_block,
         refused: kernel.refused.as_ref().map(ToString::to_string),
+        tells_driver: false,
         unbounded: kernel.unbounded,
     }
 }

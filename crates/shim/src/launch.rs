@@ -4,6 +4,7 @@
 mod cache;
 
 use crate::callback::Work;
+use crate::conditional;
 use crate::connection::Connection;
 use crate::connection::pipe::TimelineId;
 use crate::ffi::{Try, error, forward, get, list};
@@ -147,10 +148,15 @@ unsafe fn gathered(info: &FunctionInfo, from: Parameters) -> cumux_wire::record:
     block
 }
 
+/// Why a kernel is refused that only NVIDIA's driver would understand, once there are conditions.
+const TELLS_DRIVER: &str = "its machine code says to NVIDIA's driver alone how a graph goes on (cudaGraphSetConditional), and there is no PTX of it that can be used: build the \
+                            program with PTX for this card, too, as nvcc -arch=native does, and an nvcc that is no newer than the driver";
+
 /// Whether the device runs the kernel at all, which it said when the module was loaded. Only this
 /// launch is refused: nothing else of the program is wrong.
 pub(crate) fn permitted(info: &FunctionInfo) -> Try {
-    match &info.refused {
+    let why = if info.tells_driver && conditional::were_made() { Some(TELLS_DRIVER) } else { info.refused.as_deref() };
+    match why {
         None => Ok(()),
         Some(why) => {
             crate::log::tell(format_args!("kernel {}: {why}; its launches are refused (CUDA_ERROR_NOT_SUPPORTED)", shortened(&info.name)));
@@ -452,6 +458,16 @@ mod tests {
     fn info() -> FunctionInfo {
         let parameters = vec![Parameter { offset: 0, bytes: 8 }, Parameter { offset: 8, bytes: 2 }, Parameter { offset: 12, bytes: 4 }];
         FunctionInfo { parameters, parameter_bytes: 16, ..FunctionInfo::default() }
+    }
+
+    #[test]
+    fn who_tells_the_driver_is_refused_once_there_are_conditions() {
+        let told = FunctionInfo { tells_driver: true, ..info() };
+        assert!(permitted(&told).is_ok(), "no handle of ours is there");
+        conditional::note_made();
+        assert_eq!((permitted(&told).unwrap_err(), permitted(&info()).is_ok()), (error::NOT_SUPPORTED, true));
+        let refused = FunctionInfo { refused: Some("why".into()), ..info() };
+        assert_eq!(permitted(&refused).unwrap_err(), error::NOT_SUPPORTED);
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod callback;
 mod capture;
 mod changes;
 mod compiled;
+mod conditional;
 mod connection;
 mod context;
 mod copy;

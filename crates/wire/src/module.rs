@@ -45,6 +45,10 @@ pub struct FunctionInfo {
     /// are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Its machine code tells NVIDIA's driver alone how a graph goes on (decision 0130). A program
+    /// that has made conditions cannot launch it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tells_driver: bool,
     /// Why nobody knows what it may touch of the card, as far as its code shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unbounded: Option<Unbounded>,

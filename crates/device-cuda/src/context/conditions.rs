@@ -4,13 +4,11 @@
 //! and what it does with a handle is known to that driver alone. Here the handle of a condition is
 //! the address of its value in the client's own memory, and the function is one of ours, which
 //! stores to it. It takes the other one's place in PTX, before that is compiled. In machine code it
-//! cannot: kernels that call the driver's function are refused.
+//! cannot: the client's library refuses to launch kernels that call the driver's function, once the
+//! program has made a condition.
 
 /// The driver's function.
 pub(super) const SETS_CONDITION: &str = "cudaGraphSetConditional";
-
-/// Why a kernel is refused whose machine code calls that.
-pub(super) const REFUSED: &str = "its machine code says to NVIDIA's driver alone how a graph goes on (cudaGraphSetConditional), and the program has no PTX of it: build it with -gencode arch=compute_75,code=compute_75, too";
 
 /// Ours, as PTX.
 const OWN: &str = ".func cumux_set_condition(.param .b64 condition, .param .b32 value)
@@ -25,30 +23,57 @@ const OWN: &str = ".func cumux_set_condition(.param .b64 condition, .param .b32 
 ";
 const OWN_NAME: &str = "cumux_set_condition";
 
-/// PTX that calls our function in place of the driver's; `None` if it calls neither, or does not
-/// declare it as compilers do.
+/// PTX that calls our function in place of the driver's; `None` if it does not declare that as
+/// compilers do.
 pub(super) fn replace_in(ptx: &str) -> Option<String> {
-    let (begin, end) = find_declaration(ptx)?;
-    let own = |text: &str| text.replace(SETS_CONDITION, OWN_NAME);
-    Some([own(&ptx[..begin]), OWN.to_owned(), own(&ptx[end..])].concat())
+    let mut declarations = Vec::new();
+    while let Some((begin, end)) = find_declaration(ptx, declarations.last().map_or(0, |(_, end)| *end)) {
+        declarations.push((begin, end));
+    }
+    let first = declarations.first()?.0;
+    let mut own = String::with_capacity(ptx.len() + OWN.len());
+    let mut from = 0;
+    for (begin, end) in declarations {
+        add_renamed(&ptx[from..begin], &mut own);
+        if begin == first {
+            own.push_str(OWN);
+        }
+        from = end;
+    }
+    add_renamed(&ptx[from..], &mut own);
+    Some(own)
 }
 
-/// Where the driver's function is declared: `.extern .func cudaGraphSetConditional(…);`.
-fn find_declaration(ptx: &str) -> Option<(usize, usize)> {
+/// Where the driver's function is named, and nothing whose name only contains that.
+fn places(text: &str) -> impl Iterator<Item = usize> + '_ {
+    let is_part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'));
+    let bytes = text.as_bytes();
+    let found = text.match_indices(SETS_CONDITION).map(|(at, _)| at);
+    found.filter(move |at| !is_part(at.checked_sub(1).and_then(|before| bytes.get(before))) && !is_part(bytes.get(at + SETS_CONDITION.len())))
+}
+
+fn add_renamed(text: &str, own: &mut String) {
     let mut from = 0;
-    loop {
-        let name = from + ptx.get(from..)?.find(SETS_CONDITION)?;
-        from = name + SETS_CONDITION.len();
-        let before = ptx[..name].trim_end();
-        let Some(begin) = before.strip_suffix(".func").and_then(|before| before.trim_end().strip_suffix(".extern")).map(str::len) else { continue };
-        let rest = &ptx[from..];
-        let end = rest.find(';')?;
-        // Behind a name that only begins like this one, or in front of a body, there is another
-        // function.
-        if rest.trim_start().starts_with('(') && !rest[..end].contains('{') {
-            return Some((begin, from + end + 1));
-        }
+    for at in places(text) {
+        own.push_str(&text[from..at]);
+        own.push_str(OWN_NAME);
+        from = at + SETS_CONDITION.len();
     }
+    own.push_str(&text[from..]);
+}
+
+/// Where the driver's function is declared from here on: `.extern .func
+/// cudaGraphSetConditional(…);`.
+fn find_declaration(ptx: &str, from: usize) -> Option<(usize, usize)> {
+    places(ptx).filter(|at| *at >= from).find_map(|name| {
+        let before = ptx[..name].trim_end();
+        let begin = before.strip_suffix(".func")?.trim_end().strip_suffix(".extern")?.len();
+        let rest = &ptx[name + SETS_CONDITION.len()..];
+        let end = rest.find(';')?;
+        // In front of a body it is no declaration.
+        let is_one = begin >= from && rest.trim_start().starts_with('(') && !rest[..end].contains('{');
+        is_one.then_some((begin, name + SETS_CONDITION.len() + end + 1))
+    })
 }
 
 #[cfg(test)]
@@ -61,10 +86,19 @@ mod tests {
     #[test]
     fn the_declaration_becomes_a_function_and_calls_name_it() {
         let own = replace_in(PTX).expect("it declares the function");
-        assert!(!own.contains(SETS_CONDITION) && !own.contains(".extern"), "{own}");
+        assert!(places(&own).count() == 0 && !own.contains(".extern"), "{own}");
         assert!(own.contains("call.uni cumux_set_condition, (p, q);") && own.contains(OWN), "{own}");
         assert!(own.starts_with(".version 9.0\n.target sm_75\n.address_size 64\n.func cumux_set_condition("), "{own}");
         assert_eq!(replace_in(&own), None);
+        let twice = replace_in(&[PTX, PTX].concat()).expect("it declares the function");
+        assert_eq!((twice.matches(OWN).count(), twice.matches(".extern").count()), (1, 0), "{twice}");
+    }
+
+    #[test]
+    fn other_names_stay() {
+        let kernel = format!("{PTX}.visible .entry _Z29cudaGraphSetConditionalKernel()\n{{\nret;\n}}\n");
+        let own = replace_in(&kernel).expect("it declares the function");
+        assert!(own.contains("_Z29cudaGraphSetConditionalKernel()") && own.contains("call.uni cumux_set_condition,"), "{own}");
     }
 
     #[test]

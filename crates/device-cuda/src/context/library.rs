@@ -143,7 +143,7 @@ impl ModuleLibrary {
         }
         let linked = link_bundle(gate.driver(), image)?;
         let image = linked.as_deref().unwrap_or(image);
-        let chosen = choose_image(gate.driver().device().compute_capability(), image, self.divides)?;
+        let chosen = choose_image(gate.driver(), image, self.divides)?;
         if let Some(name) = chosen.symbols.managed.first() {
             let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
             return Err(image_error(result::NOT_SUPPORTED, text));
@@ -218,7 +218,7 @@ impl ModuleLibrary {
                 let image = (*image).as_ref();
                 let linked = link_bundle(gate.driver(), image)?;
                 let image = linked.as_deref().unwrap_or(image);
-                let chosen = choose_image(gate.driver().device().compute_capability(), image, self.divides)?;
+                let chosen = choose_image(gate.driver(), image, self.divides)?;
                 if !chosen.symbols.managed.is_empty() {
                     return Ok(None);
                 }
@@ -449,6 +449,10 @@ fn prepare(gate: &Gate, extents: &Extents, code: ImageCode, symbols: &Symbols, p
     Ok(PreparedImage { image: rewritten.or(original), variables })
 }
 
+fn compiles(driver: &Driver, text: &[u8]) -> bool {
+    driver.runs_text(text) || driver.compile(text).is_ok()
+}
+
 /// PTX with functions of ours in place of those that only NVIDIA's driver understands.
 fn choose_text(text: Vec<u8>) -> ChosenImage {
     let own = conditions::replace_in(&String::from_utf8_lossy(&text));
@@ -458,7 +462,7 @@ fn choose_text(text: Vec<u8>) -> ChosenImage {
     let (text, is_own) = own.map_or((text, false), |own| (own.into_bytes(), true));
     let words = String::from_utf8_lossy(&text);
     let mut symbols = symbols::of_ptx(&words);
-    if words.contains(conditions::SETS_CONDITION) {
+    if !is_own && words.contains(conditions::SETS_CONDITION) {
         // It is not declared as compilers do, and nobody knows who calls it.
         symbols.sets_conditions = symbols::Callers::Any;
     }
@@ -469,9 +473,10 @@ fn image_error(result: u32, text: String) -> DeviceError {
     DeviceError::Image { result, text }
 }
 
-/// Chooses the image for a card of this compute capability (major * 10 + minor) out of those that
-/// the client brought, and reads its names. `divides`: its kernels may be loaded one by one.
-fn choose_image(capability: u32, image: &[u8], divides: bool) -> Result<ChosenImage, DeviceError> {
+/// Chooses the image for this driver's card out of those that the client brought, and reads its
+/// names. `divides`: its kernels may be loaded one by one.
+fn choose_image(driver: &Driver, image: &[u8], divides: bool) -> Result<ChosenImage, DeviceError> {
+    let capability = driver.device().compute_capability();
     let invalid = |error: cumux_fatbin::Error| image_error(result::INVALID_IMAGE, error.to_string());
     let images = cumux_fatbin::images(image).map_err(invalid)?;
     let chosen = cumux_fatbin::best_compiled(&images, capability).or_else(|| cumux_fatbin::best_ptx(&images, capability)).or(match images.as_slice() {
@@ -487,11 +492,18 @@ fn choose_image(capability: u32, image: &[u8], divides: bool) -> Result<ChosenIm
     match chosen.kind {
         ImageKind::Elf => {
             let mut symbols = symbols::of_elf(&bytes).ok_or_else(|| image_error(result::INVALID_IMAGE, "the compiled image is damaged".into()))?;
-            // Only in PTX can the driver's function be replaced.
+            // Only in PTX can the driver's function be replaced. Where that is not possible, or the
+            // driver is older than the PTX, machine code serves all but those kernels.
             if symbols.sets_conditions != symbols::Callers::default()
                 && let Some(text) = cumux_fatbin::best_ptx(&images, capability)
             {
-                return Ok(choose_text(text.bytes(MOST_IMAGE_BYTES).map_err(invalid)?.into_owned()));
+                let own = choose_text(text.bytes(MOST_IMAGE_BYTES).map_err(invalid)?.into_owned());
+                if let ImageCode::Ptx { text, is_own: true } = &own.code
+                    && compiles(driver, text)
+                {
+                    return Ok(own);
+                }
+                tracing::warn!("kernels of an image say how graphs go on, and its PTX cannot be used: those cannot be launched with conditions");
             }
             let idle = if symbols.writable { IdleVariables::find(&bytes) } else { None };
             if idle.is_some() {

@@ -7,7 +7,6 @@
 //! where the driver puts them, and end with the executor.
 #![expect(clippy::disallowed_types, reason = "counts the users of a module, from any thread")]
 
-use super::conditions;
 use super::constants::ConstantCopy;
 use super::divided::DividedImage;
 use super::extents::Extents;
@@ -239,7 +238,7 @@ impl LoadedModule {
                 calls::Unbounded::Recursion => Unbounded::Recursion,
                 calls::Unbounded::Address => Unbounded::Address,
             });
-            info.refused = symbols.sets_conditions.may_call(&info.name).then(|| conditions::REFUSED.to_owned());
+            info.tells_driver = symbols.sets_conditions.may_call(&info.name);
             self.kernels.push(Kernel {
                 code: OnceLock::new(),
                 id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
@@ -486,6 +485,7 @@ fn read_function(driver: &Driver, function: Function) -> Call<FunctionInfo> {
         ],
         required_block: [0; 3],
         refused: None,
+        tells_driver: false,
         unbounded: None,
     })
 }

@@ -118,6 +118,9 @@ pub(super) fn of_elf(image: &[u8]) -> Option<Symbols> {
         symbols.sets_conditions = find_callers(&file, SETS_CONDITION);
     }
     symbols.unbounded = find_unbounded(image);
+    if let Callers::Some(callers) = &mut symbols.sets_conditions {
+        add_hidden_callers(&file, &symbols.unbounded, callers);
+    }
     Some(symbols)
 }
 
@@ -129,6 +132,23 @@ fn find_callers(file: &ElfFile64<'_, object::Endianness>, function: &str) -> Cal
     let name = |index: u32| file.symbol_by_index(object::SymbolIndex(index as usize)).and_then(|s| s.name()).ok().map(str::to_owned);
     let kernels: BTreeSet<String> = callers_of(graph, u32::try_from(callee).unwrap_or(0)).into_iter().filter_map(name).collect();
     if kernels.is_empty() { Callers::Any } else { Callers::Some(kernels) }
+}
+
+/// Adds who may call what these do without being named: code in one section with one of them, and
+/// where one is no kernel, whoever calls through an address or itself.
+fn add_hidden_callers(file: &ElfFile64<'_, object::Endianness>, unbounded: &BTreeMap<String, Unbounded>, callers: &mut BTreeSet<String>) {
+    /// The bit of an ELF symbol's `st_other` that marks a kernel.
+    const ENTRY: u8 = 0x10;
+    let functions = || file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && !symbol.is_undefined());
+    let is_caller = |name: Result<&str, object::Error>| name.is_ok_and(|name| callers.contains(name));
+    let sections: BTreeSet<usize> = functions().filter(|symbol| is_caller(symbol.name())).filter_map(|symbol| Some(symbol.section_index()?.0)).collect();
+    let has_helper = functions().any(|symbol| is_caller(symbol.name()) && symbol.elf_symbol().st_other.0 & ENTRY == 0);
+    let beside = functions().filter(|symbol| symbol.section_index().is_some_and(|section| sections.contains(&section.0)));
+    let beside: Vec<String> = beside.filter_map(|symbol| symbol.name().ok().map(str::to_owned)).collect();
+    callers.extend(beside);
+    if has_helper {
+        callers.extend(unbounded.keys().cloned());
+    }
 }
 
 /// The symbols that call `callee`, directly or through others.
@@ -287,7 +307,9 @@ mod tests {
     #[test]
     fn compiled_code_says_which_kernels_set_conditions_of_graphs() {
         let symbols = of_elf(include_bytes!("../../../fatbin/tests/data/conditions.sm_90.cubin")).expect("an image");
-        assert_eq!(["decide", "add"].map(|kernel| symbols.sets_conditions.may_call(kernel)), [true, false]);
+        let may_call = |kernel| symbols.sets_conditions.may_call(kernel);
+        assert!(["decide", "through_helper", "through_address"].into_iter().all(may_call), "{symbols:?}");
+        assert!(!may_call("add"), "{symbols:?}");
         let none = of_elf(include_bytes!("../../../fatbin/tests/data/calls.sm_90.cubin")).expect("an image");
         assert_eq!(none.sets_conditions, Callers::default());
     }

@@ -60,7 +60,7 @@ fn serve() -> Result<(), String> {
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
     let mode = std::env::var(MODE).unwrap_or_default();
     let options = Options { pipe: folder.clone(), log: Some(folder), devices: vec!["sim:h200".into()], uid: 7 };
-    let mut limits = Limits { metrics: Duration::from_millis(50), heartbeat: None, ..Limits::default() };
+    let mut limits = Limits { metrics: Duration::from_millis(200), heartbeat: None, ..Limits::default() };
     match mode.as_str() {
         "crowded" => limits.clients = 2,
         "lonely" => limits.lonely = Duration::from_millis(20),

@@ -3,6 +3,7 @@
 //! The handle of a condition is the address of its word, which is what `cudaGraphSetConditional`
 //! writes to on devices that say so (`Capabilities::sets_conditions`).
 
+use crate::conditional;
 use crate::connection::Connection;
 use crate::connection::pipe::TimelineId;
 use crate::ffi::Try;
@@ -36,6 +37,7 @@ impl Condition {
     /// OUT_OF_MEMORY.
     pub(super) fn new(session: &Connection, device: u32, default: Option<u32>) -> Try<Arc<Self>> {
         let [address, ..] = session.call(&Op::MemAlloc { device, bytes: event_cell::BYTES, align: event_cell::BYTES })?;
+        conditional::note_made();
         let condition = Arc::new(Self { address, default });
         session.call(&Op::EventCell { address, action: event_cell::CLEAR })?;
         lock(&CONDITIONS).insert(address, Arc::downgrade(&condition));
