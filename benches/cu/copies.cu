@@ -8,20 +8,8 @@
 //   for i in 1 2 3 4 5 6 7 8; do copies bulk 3 & done; wait
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <vector>
-#include <cuda_runtime.h>
-
-#define CHECK(call)                                                                                     \
-  do {                                                                                                  \
-    cudaError_t error = (call);                                                                         \
-    if (error != cudaSuccess) {                                                                         \
-      printf("error %s line %d\n", cudaGetErrorName(error), __LINE__);                                  \
-      return 1;                                                                                         \
-    }                                                                                                   \
-  } while (0)
+#include "../../examples/example.cuh"
 
 static const long long KERNEL_NS = 8000000;
 

@@ -3,22 +3,9 @@
 //   crowd [CLIENTS] [SECONDS]     8, 0.5 of each
 // A client's work is a kernel of one block and a kernel that counts a word in host memory up, which
 // the host looks at. With several in a graph the whole graph waits for the slowest of them.
-#include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <thread>
-#include <vector>
-#include <cuda_runtime.h>
-
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        cudaError_t status = (call);                                                             \
-        if (status != cudaSuccess) {                                                             \
-            std::printf("%s: %s\n", #call, cudaGetErrorName(status));                            \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
+#include "../../examples/example.cuh"
 
 __global__ void work(float *out) { out[threadIdx.x] = out[threadIdx.x] * .5f + 1; }
 __global__ void mark(volatile unsigned *word) { *word = *word + 1; }

@@ -42,6 +42,7 @@
 mod arena;
 mod background;
 mod cards;
+mod chains_ahead;
 mod control;
 mod departures;
 mod drive;

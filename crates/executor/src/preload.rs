@@ -6,7 +6,7 @@
 //! that is loaded for nothing is dropped again, and one that is missing is loaded at the takeover.
 //! So nothing depends on a journal that is read in the middle of a change.
 //!
-//! When all modules are loaded, it makes the chains that the clients have ([`crate::recipes`]).
+//! When all modules are loaded, it makes the chains that the clients have ([`ChainsAhead`]).
 //!
 //! Loading takes turns with shorter pauses, because the card is busy with clients. Where
 //! the card has no memory left, it rests for longer and longer, and tries again.
@@ -17,12 +17,12 @@
 //! executor still has, and that are to move here.
 
 use crate::background::Restored;
+use crate::chains_ahead::{ChainsAhead, pause_after};
 use crate::files::Files;
 use crate::memory::{EXTENT_KEY, ExtentNote};
 use crate::objects::{Change, Logged, ModuleSpec};
-use crate::recipes::{self, Recipes};
 use crate::shared::Shared;
-use cumux_device::{ChainRecipe, DeviceError, ImageHash, PreloadedModule};
+use cumux_device::{DeviceError, ImageHash, PreloadedModule};
 use cumux_ring::journal::{JournalError, ObjectReader};
 use cumux_wire::layout::{self, DeviceIndex};
 use cumux_wire::message::SessionConfig;
@@ -37,22 +37,11 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_millis(250);
 /// The nice value of the thread.
 const LOWEST_PRIORITY: i32 = 19;
-/// The longest pause after a module.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Bytes of images that are loaded in advance at most: they take the card's memory twice.
 const MOST_BYTES: usize = 1 << 30;
 
-/// A pause takes this part of the time that loading took. Most of that is spent unpacking and
-/// reading the image, which no neighbour feels.
-const PAUSE_SHARE: u32 = 3;
 /// Most kernels of one module that are loaded without a pause.
 const KERNELS_AT_ONCE: usize = 8;
-
-/// Most chains that are made without a pause, and how often it is looked what chains clients have.
-const CHAINS_AT_ONCE: usize = 4;
-const RECIPES_PERIOD: Duration = Duration::from_secs(1);
-/// The same when they have not changed for longer and longer.
-const LONGEST_RECIPES_PERIOD: Duration = Duration::from_secs(8);
 
 /// A fault is handled by then, or is waited for no longer.
 const LONGEST_CALM: Duration = Duration::from_millis(1_500);
@@ -319,7 +308,10 @@ fn run(shared: &Shared, board: &Board) -> Stock {
                 }
             };
             match attempted {
-                Ok(()) => rest = SHORTEST_REST,
+                Ok(()) => {
+                    rest = SHORTEST_REST;
+                    chains.note_loaded();
+                }
                 Err(Obstacle::Full(why)) => {
                     tracing::warn!("no modules are loaded in advance for {} s ({why}): a takeover would take longer", rest.as_secs());
                     if !pause(board, rest) {
@@ -339,87 +331,15 @@ fn run(shared: &Shared, board: &Board) -> Stock {
                 let mut plan = board.plan.lock();
                 (plan.loaded, plan.kernels) = (stock.preloaded.count(), stock.preloaded.count_kernels());
             }
-            if !pause(board, (begun.elapsed() / PAUSE_SHARE).min(LONGEST_PAUSE)) {
+            if !pause(board, pause_after(begun)) {
                 return stock;
             }
         }
-        if is_complete && !(chains.follow(shared, board) && pause(board, PERIOD)) {
-            return stock;
-        }
-    }
-}
-
-/// The chains that clients have.
-struct ChainsAhead {
-    of_client: BTreeMap<u32, Recipes>,
-    /// The same by device: the latest first, of each client in turn.
-    of_device: BTreeMap<DeviceIndex, Vec<ChainRecipe>>,
-    /// When the keeper is asked for them next, and how long after that the next time.
-    next: Instant,
-    period: Duration,
-}
-
-impl Default for ChainsAhead {
-    fn default() -> Self {
-        Self { of_client: BTreeMap::new(), of_device: BTreeMap::new(), next: Instant::now(), period: RECIPES_PERIOD }
-    }
-}
-
-impl ChainsAhead {
-    /// Makes the chains that clients have now. False if the takeover comes.
-    fn follow(&mut self, shared: &Shared, board: &Board) -> bool {
-        if Instant::now() >= self.next {
-            self.period = if self.ask(shared, board) { RECIPES_PERIOD } else { (self.period * 2).min(LONGEST_RECIPES_PERIOD) };
-            self.next = Instant::now() + self.period;
-        }
-        for (device_index, recipes) in &self.of_device {
-            loop {
-                let begun = Instant::now();
-                if !pause(board, Duration::ZERO) {
-                    return false;
-                }
-                let made = shared.cards.prepare_chains(*device_index, recipes, CHAINS_AT_ONCE);
-                if made == 0 {
-                    break;
-                }
-                tracing::debug!(made, took = ?begun.elapsed(), "chains in advance");
-                if !pause(board, (begun.elapsed() / PAUSE_SHARE).min(LONGEST_PAUSE)) {
-                    return false;
-                }
+        if is_complete {
+            let clients: Vec<u32> = stock.wanted.keys().copied().collect();
+            if !(chains.follow(shared, &clients, |time| pause(board, time)) && pause(board, PERIOD)) {
+                return stock;
             }
-        }
-        true
-    }
-
-    /// Reads what clients have. Of one of which the keeper says nothing it stays as it was. True if
-    /// anything is new.
-    fn ask(&mut self, shared: &Shared, board: &Board) -> bool {
-        let clients: Vec<u32> = board.plan.lock().expected.keys().copied().collect();
-        let before = self.of_client.len();
-        self.of_client.retain(|client, _| clients.contains(client));
-        let mut is_new = self.of_client.len() != before;
-        for client in clients {
-            let Ok(items) = shared.ask_keeper(|keeper| keeper.list(client)) else { continue };
-            let recipes: Recipes = items.iter().filter_map(recipes::read).flatten().collect();
-            is_new |= self.of_client.get(&client) != Some(&recipes);
-            self.of_client.insert(client, recipes);
-        }
-        if is_new {
-            self.sort();
-        }
-        is_new
-    }
-
-    fn sort(&mut self) {
-        self.of_device.values_mut().for_each(Vec::clear);
-        let mut lists: Vec<(DeviceIndex, std::iter::Rev<std::slice::Iter<'_, ChainRecipe>>)> =
-            self.of_client.values().flatten().map(|(device_index, recipes)| (*device_index, recipes.iter().rev())).collect();
-        while !lists.is_empty() {
-            lists.retain_mut(|(device_index, recipes)| {
-                let next = recipes.next();
-                self.of_device.entry(*device_index).or_default().extend(next.cloned());
-                next.is_some()
-            });
         }
     }
 }
@@ -615,18 +535,5 @@ mod tests {
         let waits = std::thread::spawn(move || pause(&board, Duration::ZERO));
         preloader.end();
         assert!(!waits.join().unwrap());
-    }
-
-    #[test]
-    fn the_latest_of_each_client_come_first() {
-        let recipe = |function| {
-            let kernel = cumux_device::RecipeKernel { image: None, function, grid: [1; 3], block: [1; 3], cluster: [0; 3], shared: 0 };
-            ChainRecipe { kernels: vec![kernel], count: 1 }
-        };
-        let of_client = [(1, vec![(0, vec![recipe(1), recipe(2), recipe(3)])]), (2, vec![(0, vec![recipe(4)]), (1, vec![recipe(5)])])];
-        let mut chains = ChainsAhead { of_client: of_client.into(), ..ChainsAhead::default() };
-        chains.sort();
-        let functions = |device| chains.of_device[&device].iter().map(|recipe: &ChainRecipe| recipe.kernels[0].function).collect::<Vec<_>>();
-        assert_eq!((functions(0), functions(1)), (vec![3, 4, 2, 1], vec![5]));
     }
 }

@@ -449,6 +449,7 @@ fn prepare(gate: &Gate, extents: &Extents, code: ImageCode, symbols: &Symbols, p
     Ok(PreparedImage { image: rewritten.or(original), variables })
 }
 
+/// True if the driver can make code of this text.
 fn compiles(driver: &Driver, text: &[u8]) -> bool {
     driver.runs_text(text) || driver.compile(text).is_ok()
 }
