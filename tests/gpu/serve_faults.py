@@ -2,7 +2,7 @@
 
 tests/gpu/serve_faults.py FOLDER [WORKERS] [SECONDS] [GAP]      FOLDER as tests/gpu/faults.sh packs it; needs PyTorch and torchvision
 
-CUMUX_KERNELS_ON_DEMAND=0 in the environment is passed on: to compare with images that are loaded as a whole. For each fault it prints after how many
+What COMPARED names is passed on from the environment: CUMUX_KERNELS_ON_DEMAND=0 loads images as a whole, CUMUX_CHAINS_AHEAD=0 makes no chains ahead. For each fault it prints after how many
 milliseconds the driver announced it, the core dump was written, the verdict was there, the successor served, and the process with the broken context was gone;
 and what memory and load the machine had. With CUMUX_LOG=debug it also says how kernels went to the card in each quarter of a second after a takeover.
 For each second of each run it prints passes, and what the processors and the card did meanwhile. SERVE_LOGS=FOLDER
@@ -22,6 +22,7 @@ NUMBERS = [] if sys.argv[1:2] == ["--worker"] else [float(word) for word in sys.
 FOLDER = Path(sys.argv[1]).resolve()
 WORKERS, SECONDS, GAP = (NUMBERS + [8, 30.0, 2.0][len(NUMBERS):])[:3]
 WORKERS = int(WORKERS)
+COMPARED = ("CUMUX_CHAINS_AHEAD", "CUMUX_CONNECTIONS", "CUMUX_KERNELS_ON_DEMAND", "CUMUX_STANDBYS")
 
 
 def work(number, seconds, start):
@@ -104,7 +105,7 @@ def run(with_faults):
     room = Path(tempfile.mkdtemp(prefix="serve"))
     for name in ("pipe", "log"):
         (room / name).mkdir(mode=0o700)
-    env = {k: v for k, v in os.environ.items() if k in ("CUMUX_KERNELS_ON_DEMAND", "CUMUX_STANDBYS") or not k.startswith(("CUDA_", "CUMUX_"))} | {
+    env = {k: v for k, v in os.environ.items() if k in COMPARED or not k.startswith(("CUDA_", "CUMUX_"))} | {
         "CUDA_MPS_PIPE_DIRECTORY": str(room / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(room / "log"), "LD_LIBRARY_PATH": str(FOLDER / "lib")}
     # Clients would take it for the name of a file.
     service = env | {"CUMUX_LOG": os.environ.get("CUMUX_LOG", "info")}

@@ -52,7 +52,8 @@
 //!    Card: streams, variables    LoadedModule::attributes    Gate::unused    Loss::inquest
 //!    Discards: waiting    Extents: zeros
 //!    track: TURNS    Assignments    StandingWork    driver: LOADED, REDIRECTION, FIRST, MadeOnce
-//!    PinnedWindow: WINDOWS    fault: CARDS    DueChains    PreparedChains    Client: recipes
+//!    PinnedWindow: WINDOWS    fault: CARDS    DueChains    PreparedChains    Motion
+//!    Client: recipes
 //! 9  Mailbox::queue    Extents: RESERVATIONS    Driver: submission
 //! ```
 //!

@@ -22,7 +22,7 @@ use crate::helpers::Helpers;
 use crate::issue::PreparedChains;
 use crate::quiet::Gate;
 use crate::settings::Settings;
-use crate::track::{FillingKernels, Lanes, Printing, StandingWork};
+use crate::track::{FillingKernels, Lanes, Motion, Printing, StandingWork};
 use cumux_abi::CUlimit;
 use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Peer, Sink, StreamId};
 use cumux_ranges::{Access, AllowedRange, Permissions};
@@ -156,7 +156,7 @@ impl Card {
             filling: FillingKernels::default(),
             lanes: Lanes::of_queues(driver.queues()?, settings.engines),
             standing: StandingWork::default(),
-            moving: StandingWork::default(),
+            motion: Motion::default(),
             due: DueChains::default(),
             loss: Loss::default(),
             watch,

@@ -20,7 +20,7 @@ static LOADED: Mutex<Option<&'static Table>> = Mutex::new(None);
 /// each other; but each takes its time when a context is made and when it ends, under a lock that
 /// all processes of the card share, and delays the notice of a fault (decision 0128).
 const CONNECTIONS: &str = "CUMUX_CONNECTIONS";
-const DEFAULT_CONNECTIONS: usize = 16;
+const DEFAULT_CONNECTIONS: usize = 20;
 
 /// The same for copies, for each of three copy engines. Seven clients whose copies wait for kernels
 /// of 8 ms do not slow down those of an eighth (`benches/results/2026-11-26-h200-queues.txt`).

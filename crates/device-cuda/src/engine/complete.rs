@@ -1,7 +1,7 @@
 //! Completed work: noticed by the fences, reported to the sink.
 
 use super::state::{ContextState, Engine};
-use crate::track::{Flight, Reporting};
+use crate::track::{Flight, MOMENT_NS, Reporting};
 use cumux_device::{Outcome, Report};
 
 impl Engine {
@@ -19,8 +19,13 @@ impl Engine {
             self.begin_inquiry(over);
             return true;
         }
+        let now = self.streams.clock.now();
+        if progress && now.saturating_sub(self.last_moment) >= MOMENT_NS {
+            self.last_moment = now;
+            self.shared.motion.note(self.number, now);
+        }
         if self.withheld.may_hold() {
-            self.withheld.sift(&mut over, self.streams.clock.now(), self.shared.moving.any_but(self.number));
+            self.withheld.sift(&mut over, now, |since| self.shared.motion.of_others(self.number, since));
         }
         for (flight, device_ns) in over.drain(..) {
             self.complete_flight(&flight, device_ns);

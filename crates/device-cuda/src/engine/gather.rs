@@ -21,9 +21,7 @@ impl Engine {
         let Engine { number, shared, issuer, mut streams, ends, long_work, context, evacuation, helper_stream, over, reports, .. } = self;
         let ContextState::HandingOver(inquiry) = context else { return };
         long_work.give_up();
-        for standing in [&shared.standing, &shared.moving] {
-            standing.note(number, false);
-        }
+        shared.standing.note(number, false);
         streams.tracker.note_waiting(false);
         let completed = over.into_iter().chain(inquiry.completed).collect();
         let remains = Remains { issuer, helper_stream };

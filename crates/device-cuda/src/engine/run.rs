@@ -6,7 +6,7 @@ use crate::driver::{allow_short_sleeps, is_fault_announced};
 use crate::issue::STANDS_STILL_NS;
 use crate::polling::Pause;
 use crate::quiet::Until;
-use crate::track::UnusualStandstill;
+use crate::track::{MOMENTS, UnusualStandstill};
 use std::collections::BTreeSet;
 
 /// When an engine without progress queries a driver stream, and which one.
@@ -21,8 +21,7 @@ struct Watch {
     last_relief: u64,
     /// Streams that wait for a lane, if there are some.
     crowd: Option<Crowd>,
-    /// When the other engines were last told whether work stands still or moves, and whether there
-    /// is something to take back.
+    /// When the other engines were last told whether work stands still, and whether it did.
     last_said: u64,
     said_that_it_stands: bool,
     /// Nothing in flight moves: how unusual that is.
@@ -178,17 +177,17 @@ impl Engine {
         }
     }
 
-    /// Tells the other engines of the card whether work of this one stands still, and whether it
-    /// moves. Returns true if there is something to take back.
+    /// Tells the other engines of the card whether work of this one stands still, which it returns,
+    /// and notes whether the card does.
     fn say_whether_work_stands(&mut self, watch: &mut Watch) -> bool {
         let now = self.streams.clock.now();
         let stands = self.shared.mailboxes.len() > 1 && self.streams.tracker.stands_still(now, STANDS_STILL_NS);
         self.shared.standing.note(self.number, stands);
         let is_silent = watch.silence.look(self.streams.tracker.silent_ns(now));
-        let moves = self.streams.tracker.is_busy() && !is_silent;
-        self.shared.moving.note(self.number, moves);
-        self.withheld.note_silence(is_silent && !self.shared.moving.any_but(self.number) && self.streams.tracker.has_several());
-        stands || moves
+        // The silence of this engine's work may be that of its clients alone.
+        let others_move = || self.shared.motion.of_others(self.number, now.saturating_sub(SHORTEST_SILENCE_NS)) >= MOMENTS;
+        self.withheld.note_silence(is_silent && !others_move() && self.streams.tracker.has_several());
+        stands
     }
 
     /// Has all other clients leave one of this engine whose kernel does not end, if they wait for

@@ -10,7 +10,7 @@ use crate::helpers::Helpers;
 use crate::issue::PreparedChains;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
-use crate::track::{FillingKernels, Lanes, Printing, StandingWork};
+use crate::track::{FillingKernels, Lanes, Motion, Printing, StandingWork};
 use cumux_device::{Begun, InDoubt, Sink};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::{Arc, OnceLock};
@@ -54,8 +54,8 @@ pub(crate) struct Shared {
     pub lanes: Lanes,
     /// Engines whose work in flight stands still.
     pub standing: StandingWork,
-    /// Engines that have work in flight that moves.
-    pub moving: StandingWork,
+    /// When work of each engine has ended of late.
+    pub motion: Motion,
     /// Whether the context still works.
     pub loss: Loss,
     /// What the driver has announced of a fault.

@@ -121,6 +121,8 @@ pub(crate) struct Engine {
     pub(super) over: Vec<(Flight, u64)>,
     /// Those that are complete and not told yet.
     pub(super) withheld: Withheld,
+    /// When work of this engine was last noted to have ended, in nanoseconds.
+    pub(super) last_moment: u64,
     /// Streams that wait for a lane. Empty between two rounds.
     pub(super) awaiting: Vec<StreamId>,
     /// The reports to send at the end of the round. Empty between rounds.
@@ -168,6 +170,7 @@ impl Engine {
             orders: Orders::default(),
             over: Vec::new(),
             withheld: Withheld::default(),
+            last_moment: 0,
             awaiting: Vec::new(),
             reports: Vec::new(),
             remains: Vec::new(),

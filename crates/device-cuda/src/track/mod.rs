@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Text that kernels print is another matter: `printed` holds reports back until it was fetched,
-//! and `turns` keeps the text of clients apart. Engines say by `standing` that work stands still,
-//! and what ends then is held in `withheld`.
+//! and `turns` keeps the text of clients apart. Engines say by `standing` that work stands still
+//! and by `motion` when some has ended; what ends on a card that stands still is held in `withheld`.
 
 mod clock;
 mod estimate;
@@ -21,6 +21,7 @@ mod fence;
 mod filling;
 mod flight;
 mod lanes;
+mod motion;
 mod pool;
 mod printed;
 mod slot;
@@ -35,6 +36,7 @@ pub(crate) use fence::FenceWord;
 pub(crate) use filling::FillingKernels;
 pub(crate) use flight::{Flight, FlightWork, Footprint, Reporting};
 pub(crate) use lanes::Lanes;
+pub(crate) use motion::{MOMENT_NS, MOMENTS, Motion};
 pub(crate) use pool::SlotIndex;
 pub(crate) use printed::HeldReports;
 pub(crate) use slot::StreamKind;
