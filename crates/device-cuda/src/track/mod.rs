@@ -13,7 +13,8 @@
 //!
 //! Text that kernels print is another matter: `printed` holds reports back until it was fetched,
 //! and `turns` keeps the text of clients apart. Engines say by `standing` that work stands still
-//! and by `motion` when some has ended; what ends on a card that stands still is held in `withheld`.
+//! and by `motion` when some has ended; what ends on a card that stands still is held in
+//! `withheld`.
 
 mod clock;
 mod estimate;
