@@ -10,7 +10,7 @@ use cumux_planner::work::{Machine, Work};
 /// Most events of one simulation: seconds, for sixteen copies of a large model.
 const MOST_EVENTS: u64 = 4_000_000;
 /// Launches of one simulation, as long as each copy has this many requests.
-const MOST_LAUNCHES: u32 = 80_000;
+const MOST_LAUNCHES: u32 = 50_000;
 const LEAST_REQUESTS: u32 = 20;
 /// Points of a distribution.
 const POINTS: usize = 20;

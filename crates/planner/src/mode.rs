@@ -88,7 +88,8 @@ pub const fn engines(processors: u32) -> u32 {
 /// A host where it is another is that much slower in everything ([`Submission::on_host`]).
 pub const LAUNCH_NS: f64 = 2600.0;
 /// Streams of a context of cumux's that may be busy at a time (decision 0124). Measured with
-/// kernels of 16 blocks: 32 clients get 2.4 times as much as eight (2026-11-27-h100-connections.txt).
+/// kernels of 16 blocks: 32 clients get 2.4 times as much as eight
+/// (2026-11-27-h100-connections.txt).
 const LANES: usize = 17;
 /// Threads of one process launch one after the other.
 const THREADS: Common =

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_types, reason = "numbers its contexts, from any thread")]
 
 use super::device::DeviceHandle;
+use super::handle::GreenContext;
 use super::library::queue_count;
 use super::made::MadeOnce;
 use super::nested::{self, is_nested};
@@ -35,6 +36,9 @@ pub(crate) struct Driver {
     instance: u64,
     /// Least and most urgent stream priority.
     priorities: (i32, i32),
+    /// The green context of the whole card of each thread that submits work; none if there is a
+    /// single one, or the driver refuses them.
+    engines: Vec<GreenContext>,
     /// For calls that submit work.
     pub(super) submission: SubmissionLock,
     /// What the context has made so far that it makes once.
@@ -52,6 +56,9 @@ pub(crate) enum Dumps {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        for green in std::mem::take(&mut self.engines) {
+            self.destroy_green_context(green);
+        }
         // SAFETY: releases the reference that `open` took. No method can be called after this.
         let _ = unsafe { (self.device.table().cuDevicePrimaryCtxRelease_v2)(self.device.raw()) };
     }
@@ -85,17 +92,22 @@ impl Driver {
         CudaError::check(unsafe { (table.cuDevicePrimaryCtxRetain)(&raw mut context, device.raw()) })
             .map_err(|error| DeviceError::System(remedy::no_context(ordinal, mode, error)))?;
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
-        // Over a software GPU the thread that makes chains takes the lock, too.
-        let threads = submitters + usize::from(is_nested());
         let mut driver = Driver {
             device,
             context: context.expose_provenance(),
             instance,
             priorities: (0, 0),
-            submission: SubmissionLock::of_threads(threads),
+            engines: Vec::new(),
+            submission: SubmissionLock::of_threads(1, false),
             made: MadeOnce::default(),
         };
         driver.priorities = driver.read_priorities();
+        if submitters > 1 {
+            driver.engines = driver.create_engine_contexts(submitters);
+        }
+        // Over a software GPU the thread that makes chains takes the lock, and all wait for it.
+        let (threads, is_apart) = (submitters + usize::from(is_nested()), !driver.engines.is_empty() && !is_nested());
+        driver.submission = SubmissionLock::of_threads(threads, is_apart);
         Ok(Arc::new(driver))
     }
 
@@ -146,6 +158,16 @@ impl Driver {
     /// A sentence with a remedy: the user's value is no number.
     pub(crate) fn queues(&self) -> Result<usize, DeviceError> {
         queue_count()
+    }
+
+    /// The green contexts of the whole card that threads which submit work have for themselves.
+    pub(super) fn engine_context(&self, engine: usize) -> Option<GreenContext> {
+        self.engines.get(engine).copied()
+    }
+
+    /// How many of them there are.
+    pub(super) fn engine_contexts(&self) -> usize {
+        self.engines.len()
     }
 
     /// Nanoseconds that threads which submit have been in the driver, and have waited for one

@@ -6,7 +6,7 @@
 //! [decision 0124]: ../../../../docs/decisions/0124-as-many-busy-streams-as-queues.md
 
 use super::context::Driver;
-use super::handle::Function;
+use super::handle::{Function, Stream};
 use super::launch::LaunchShape;
 use super::made::Made;
 use super::module::CompileError;
@@ -144,12 +144,16 @@ impl Driver {
         made.stack = made.stack.max(bytes);
     }
 
-    /// Runs a kernel with one thread, and waits for its end.
+    /// Runs a kernel with one thread in the primary context and in each engine's own, and waits for
+    /// its end.
     fn run_once(&self, function: Function, parameters: &[u8]) -> Call<()> {
-        let stream = self.create_stream(0)?;
-        let ran = self.launch(function, &LaunchShape::single_thread(), parameters, stream).and_then(|()| self.synchronize(stream));
-        self.destroy_stream(stream);
-        ran
+        let run_in = |stream: Stream| {
+            let ran = self.launch(function, &LaunchShape::single_thread(), parameters, stream).and_then(|()| self.synchronize(stream));
+            self.destroy_stream(stream);
+            ran
+        };
+        run_in(self.create_stream(0)?)?;
+        (0..self.engine_contexts()).try_for_each(|engine| run_in(self.create_engine_stream(engine, 0)?))
     }
 
     /// To be called before kernels are launched: with the bytes of local memory of each, and
@@ -167,7 +171,7 @@ impl Driver {
         let mut made = self.made.lock();
         let after = Made { local: made.local.max(local), printing: made.printing || prints, ..*made };
         if after != *made {
-            let _turn = self.submission.enter();
+            let _turn = self.submission.enter_alone();
             // SAFETY: no memory is handed over.
             CudaError::check(unsafe { (self.table()?.cuCtxSynchronize)() })?;
             *made = after;

@@ -138,7 +138,7 @@ impl Driver {
         if !is_nested() {
             return Ok(());
         }
-        let _turn = self.submission.enter();
+        let _turn = self.submission.enter_alone();
         // SAFETY: no memory is handed over.
         CudaError::check(unsafe { (self.table()?.cuCtxSynchronize)() })
     }
@@ -151,7 +151,7 @@ impl Driver {
     pub(crate) fn set_node(&self, chain: &ChainGraph, node: GraphNode, kernel: &GraphKernel<'_>) -> Call<()> {
         let mut packed = PackedParameters::new(kernel.parameters);
         let parameters = node_parameters(kernel.function, &kernel.shape, packed.extra());
-        let _turn = self.submission.enter();
+        let _turn = self.submission.enter_for_chain();
         // SAFETY: a live executable and a node of its graph; the driver copies the parameters.
         CudaError::check(unsafe { (self.table()?.cuGraphExecKernelNodeSetParams_v2)(chain.executable.raw(), node.raw(), &raw const parameters) })
     }
@@ -170,7 +170,7 @@ impl Driver {
     /// # Errors
     /// The driver's. Then nothing was queued.
     pub(crate) fn launch_chain(&self, chain: &ChainGraph, stream: Stream) -> Call<()> {
-        let _turn = self.submission.enter();
+        let _turn = self.submission.enter(stream);
         // SAFETY: a live executable and stream.
         CudaError::check(unsafe { (self.table()?.cuGraphLaunch)(chain.executable.raw(), stream.raw()) })
     }

@@ -32,9 +32,37 @@ macro_rules! handles {
     )*};
 }
 
+/// A driver stream. Its work runs in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Stream {
+    handle: usize,
+    /// True if one thread alone submits to the context in which it is.
+    is_engines: bool,
+}
+
+impl Stream {
+    /// Keeps a handle that the driver has written.
+    pub(super) fn of(raw: t::CUstream) -> Stream {
+        Stream { handle: raw.expose_provenance(), is_engines: false }
+    }
+
+    /// As [`Stream::of`], for a stream in an engine's own green context.
+    pub(super) fn of_engine(raw: t::CUstream) -> Stream {
+        Stream { is_engines: true, ..Stream::of(raw) }
+    }
+
+    /// The handle, for a call of the driver.
+    pub(super) fn raw(self) -> t::CUstream {
+        with_exposed_provenance_mut(self.handle)
+    }
+
+    /// True if whoever submits to this stream waits for no other thread.
+    pub(super) fn is_engines(self) -> bool {
+        self.is_engines
+    }
+}
+
 handles! {
-    /// A driver stream. Its work runs in order.
-    Stream = t::CUstream;
     /// A loaded module.
     Module = t::CUmodule;
     /// A kernel of a module.
@@ -65,6 +93,11 @@ impl Array {
 impl Stream {
     /// A handle of no stream, for tests that do not call the driver.
     pub(crate) fn none() -> Self {
-        Self(0)
+        Stream { handle: 0, is_engines: false }
+    }
+
+    /// The same, as if it were an engine's.
+    pub(crate) fn none_of_engine() -> Self {
+        Stream { handle: 0, is_engines: true }
     }
 }

@@ -57,7 +57,7 @@ impl Driver {
             attributes[count].value.clusterDim = t::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
             count += 1;
         }
-        let _turn = self.submission.enter();
+        let _turn = self.submission.enter(stream);
         if count == 0 {
             // SAFETY: a live function and stream; the driver copies the parameters, which live in
             // this frame and the caller's, before it returns.

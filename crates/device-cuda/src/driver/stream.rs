@@ -95,7 +95,7 @@ impl Driver {
     /// # Errors
     /// The driver's. Then nothing was queued.
     pub(crate) fn copy_row(&self, target: CardAddress, source: CardAddress, bytes: u64, stream: Stream) -> Call<()> {
-        let _turn = self.submission.enter();
+        let _turn = self.submission.enter(stream);
         // SAFETY: card addresses and a live stream.
         CudaError::check(unsafe { (self.table()?.cuMemcpyAsync)(target, source, bytes as usize, stream.raw()) })
     }
@@ -105,7 +105,7 @@ impl Driver {
     /// # Errors
     /// The driver's. Then nothing was queued.
     pub(crate) fn copy_rectangle(&self, copy: &RectangleCopy, stream: Stream) -> Call<()> {
-        let _turn = self.submission.enter();
+        let _turn = self.submission.enter(stream);
         let kind = t::CUmemorytype::CU_MEMORYTYPE_UNIFIED;
         if copy.depth == 1 {
             let plane = t::CUDA_MEMCPY2D {
@@ -145,7 +145,7 @@ impl Driver {
     /// # Errors
     /// The driver's. Then nothing was queued.
     pub(crate) fn set_memory(&self, set: &MemorySet, stream: Stream) -> Call<()> {
-        let _turn = self.submission.enter();
+        let _turn = self.submission.enter(stream);
         let (table, stream) = (self.table()?, stream.raw());
         let MemorySet { target, value, element, .. } = *set;
         let (pitch, width, height) = (set.pitch as usize, set.width as usize, set.height as usize);
@@ -169,7 +169,7 @@ impl Driver {
     /// The driver's. Then nothing was queued.
     pub(crate) fn write_value(&self, address: CardAddress, value: u64, bytes: u32, stream: Stream) -> Call<()> {
         let table = self.table()?;
-        let _turn = self.submission.enter();
+        let _turn = self.submission.enter(stream);
         // SAFETY: a card address and a live stream, in both branches.
         CudaError::check(unsafe {
             if bytes == 4 {

@@ -1,7 +1,9 @@
 //! The lock of threads that submit work.
 //!
-//! Each submitting call of the driver takes the context's own lock, on which a thread that waits
-//! goes to sleep; waking it takes longer than the call. Where several engines submit, they wait
+//! Each submitting call of the driver takes the lock of the context in which the stream is. A
+//! thread that waits for it goes to sleep, and waking it takes longer than the call. So each of
+//! several engines has streams in a green context of its own ([`super::partition`]), and waits for
+//! nobody. Where it has not, and in partitions, whose streams are those of all engines, they wait
 //! for one another here, and look again for a while instead of sleeping. A single engine takes no
 //! lock. Calls that take long (loading, mapping) do not come here: whoever submits beside one waits
 //! in the driver, and the others here. Nobody submits while a chain is made.
@@ -9,6 +11,7 @@
 //! For whom reads the log at debug, it counts how long threads wait here, and are in the driver.
 #![expect(clippy::disallowed_types, reason = "times of several threads, summed up")]
 
+use super::handle::Stream;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -29,6 +32,8 @@ struct Times {
 pub(super) struct SubmissionLock {
     /// `None` for a single thread.
     lock: Option<Mutex<()>>,
+    /// True if engines have contexts of their own: what is no stream's needs no lock.
+    is_apart: bool,
     /// `None` if nobody wants to know.
     times: Option<Times>,
 }
@@ -52,17 +57,33 @@ fn add(sum: &AtomicU64, since: Instant) {
 }
 
 impl SubmissionLock {
-    /// For so many threads that submit.
-    pub(super) fn of_threads(count: usize) -> SubmissionLock {
+    /// For so many threads that submit. `is_apart`: each has a context of its own.
+    pub(super) fn of_threads(count: usize, is_apart: bool) -> SubmissionLock {
         let times = tracing::enabled!(tracing::Level::DEBUG).then(Times::default);
-        SubmissionLock { lock: (count > 1).then(Mutex::default), times }
+        SubmissionLock { lock: (count > 1).then(Mutex::default), is_apart, times }
     }
 
-    /// Returns when this thread may submit; no other one does during its turn.
+    /// Returns when this thread may submit to this stream.
     #[inline]
-    pub(super) fn enter(&self) -> Turn<'_> {
+    pub(super) fn enter(&self, stream: Stream) -> Turn<'_> {
+        self.enter_unless(self.is_apart && stream.is_engines())
+    }
+
+    /// Returns when this thread may change a chain, which is in no stream.
+    #[inline]
+    pub(super) fn enter_for_chain(&self) -> Turn<'_> {
+        self.enter_unless(self.is_apart)
+    }
+
+    /// Returns when no other thread submits that takes the lock.
+    pub(super) fn enter_alone(&self) -> Turn<'_> {
+        self.enter_unless(false)
+    }
+
+    #[inline]
+    fn enter_unless(&self, is_free: bool) -> Turn<'_> {
         let begun = self.times.as_ref().map(|times| (times, Instant::now()));
-        let guard = self.lock.as_ref().map(wait_for);
+        let guard = self.lock.as_ref().filter(|_| !is_free).map(wait_for);
         let since = begun.map(|(times, begun)| {
             add(&times.waited, begun);
             (times, Instant::now())
@@ -93,15 +114,19 @@ mod tests {
 
     #[test]
     fn one_thread_submits_at_a_time_where_there_are_several() {
-        assert!(SubmissionLock::of_threads(1).enter()._guard.is_none(), "nobody to wait for");
-        let (lock, inside) = (SubmissionLock::of_threads(2), Mutex::new(()));
+        let shared = Stream::none();
+        assert!(SubmissionLock::of_threads(1, false).enter(shared)._guard.is_none(), "nobody to wait for");
+        let apart = SubmissionLock::of_threads(2, true);
+        assert!(apart.enter(Stream::none_of_engine())._guard.is_none() && apart.enter_for_chain()._guard.is_none(), "in contexts of their own");
+        assert!(apart.enter(shared)._guard.is_some() && apart.enter_alone()._guard.is_some(), "in a partition");
+        let (lock, inside) = (SubmissionLock::of_threads(2, false), Mutex::new(()));
         let together = std::sync::Barrier::new(3);
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     together.wait();
                     for _ in 0..2_000 {
-                        let _guard = lock.enter();
+                        let _guard = lock.enter(Stream::none_of_engine());
                         let _inside = inside.try_lock().expect("another thread is inside");
                         std::thread::yield_now();
                     }

@@ -275,7 +275,7 @@ impl Driver {
     /// # Errors
     /// The driver's. Then nothing was queued.
     pub(crate) fn copy_array(&self, copy: &ArrayCopy, stream: Stream) -> Call<()> {
-        let _turn = self.submission.enter();
+        let _turn = self.submission.enter(stream);
         let described = copy.described();
         // SAFETY: card addresses, live arrays and a live stream; the call reads one local.
         CudaError::check(unsafe { (self.table()?.cuMemcpy3DAsync_v2)(&raw const described, stream.raw()) })

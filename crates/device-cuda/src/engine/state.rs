@@ -141,9 +141,9 @@ impl Engine {
     pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Call<Engine> {
         let driver = &shared.driver;
         let streams = Streams::new(driver, shared.filling.clone(), (shared.lanes.clone(), number), shared.latency_ns, shared.opened)?;
-        let helper_stream = driver.create_stream(0)?;
+        let helper_stream = driver.create_engine_stream(number, 0)?;
         let printing = shared.printing.clone();
-        let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engines: shared.mailboxes.len() };
+        let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engines: shared.mailboxes.len(), engine: number };
         let small_sets = SmallSets::new(&shared.own_kernels);
         let chains = (shared.prepared.clone(), streams.tracker.word_addresses());
         let issuer = Issuer::new(

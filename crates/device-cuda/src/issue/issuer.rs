@@ -95,6 +95,8 @@ pub(crate) struct IssuerSettings {
     pub coalesces: bool,
     /// The number of engines among which the card's clients are divided.
     pub engines: usize,
+    /// Which of them this one is.
+    pub engine: usize,
 }
 
 /// The part of an engine that submits work to the driver.
@@ -369,7 +371,7 @@ impl Issuer {
         let kind = StreamKind { partition: PartitionId::of(partition.as_deref()), priority };
         let bound = streams.tracker.bind(kind, || match partition {
             Some(partition) => partition.create_stream(priority),
-            None => self.driver.create_stream(priority),
+            None => self.driver.create_engine_stream(self.settings.engine, priority),
         })?;
         queue.slot = bound;
         bound.ok_or(CudaError::OUT_OF_MEMORY)

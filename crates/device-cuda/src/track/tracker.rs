@@ -56,7 +56,7 @@ impl Tracker {
         let words = PinnedWords::new(driver, MOST_STREAMS + CHAIN_WORDS)?;
         let mut pool = StreamPool::default();
         for _ in 0..STREAMS_AT_START {
-            pool.add(StreamKind { partition: PartitionId::WHOLE_CARD, priority: 0 }, driver.create_stream(0)?);
+            pool.add(StreamKind { partition: PartitionId::WHOLE_CARD, priority: 0 }, driver.create_engine_stream(engine, 0)?);
         }
         Ok(Tracker {
             driver: driver.clone(),
