@@ -22,7 +22,7 @@ NUMBERS = [] if sys.argv[1:2] == ["--worker"] else [float(word) for word in sys.
 FOLDER = Path(sys.argv[1]).resolve()
 WORKERS, SECONDS, GAP = (NUMBERS + [8, 30.0, 2.0][len(NUMBERS):])[:3]
 WORKERS = int(WORKERS)
-COMPARED = ("CUMUX_CHAINS_AHEAD", "CUMUX_CONNECTIONS", "CUMUX_KERNELS_ON_DEMAND", "CUMUX_STANDBYS")
+COMPARED = ("CUMUX_CHAINS_AHEAD", "CUMUX_CONNECTIONS", "CUMUX_ENGINE_CONTEXTS", "CUMUX_KERNELS_ON_DEMAND", "CUMUX_STANDBYS")
 
 
 def work(number, seconds, start):

@@ -2,8 +2,9 @@
 #![expect(clippy::disallowed_types, reason = "numbers its contexts, from any thread")]
 
 use super::device::DeviceHandle;
+use super::green;
 use super::handle::GreenContext;
-use super::library::queue_count;
+use super::library::{engines_have_contexts, queue_count};
 use super::made::MadeOnce;
 use super::nested::{self, is_nested};
 use super::submission::SubmissionLock;
@@ -56,8 +57,8 @@ pub(crate) enum Dumps {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        for green in std::mem::take(&mut self.engines) {
-            self.destroy_green_context(green);
+        for context in std::mem::take(&mut self.engines) {
+            green::destroy(self.device.table(), context);
         }
         // SAFETY: releases the reference that `open` took. No method can be called after this.
         let _ = unsafe { (self.device.table().cuDevicePrimaryCtxRelease_v2)(self.device.raw()) };
@@ -102,8 +103,13 @@ impl Driver {
             made: MadeOnce::default(),
         };
         driver.priorities = driver.read_priorities();
-        if submitters > 1 {
-            driver.engines = driver.create_engine_contexts(submitters);
+        if submitters > 1 && engines_have_contexts()? {
+            let made = driver.table().and_then(|table| green::create_for_engines(table, driver.raw_device(), submitters));
+            driver.engines = made.unwrap_or_else(|error| {
+                let why = driver.describe_numbered(error);
+                tracing::warn!("the threads that submit work wait for one another: the driver refuses contexts for each: {why}");
+                Vec::new()
+            });
         }
         // Over a software GPU the thread that makes chains takes the lock, and all wait for it.
         let (threads, is_apart) = (submitters + usize::from(is_nested()), !driver.engines.is_empty() && !is_nested());

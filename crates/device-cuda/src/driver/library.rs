@@ -27,6 +27,9 @@ const DEFAULT_CONNECTIONS: usize = 20;
 const COPY_CONNECTIONS: &str = "CUMUX_COPY_CONNECTIONS";
 const DEFAULT_COPY_CONNECTIONS: usize = 2;
 
+/// 0: engines submit to one context, and wait for one another.
+const ENGINE_CONTEXTS: &str = "CUMUX_ENGINE_CONTEXTS";
+
 /// The environment variables that are set before the driver is loaded, and their values.
 const ENVIRONMENT: [(&str, &str); 3] = [
     // If kernels were loaded at their first launches, each would stop the whole context.
@@ -57,6 +60,15 @@ const MPS_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 /// A sentence with a remedy: the user's value is no number.
 pub(super) fn queue_count() -> Result<usize, DeviceError> {
     count_of(CONNECTIONS, DEFAULT_CONNECTIONS)
+}
+
+/// Whether each thread that submits work has a context of its own.
+///
+/// # Errors
+/// A sentence with a remedy: the user's value is no number.
+pub(super) fn engines_have_contexts() -> Result<bool, DeviceError> {
+    let asked = cumux_environment::number(ENGINE_CONTEXTS).map_err(|error| DeviceError::Invalid(error.to_string()))?;
+    Ok(asked != Some(0))
 }
 
 fn count_of(variable: &str, default: usize) -> Result<usize, DeviceError> {

@@ -30,6 +30,7 @@ mod device;
 mod dumps;
 mod first_uses;
 mod graph;
+mod green;
 mod handle;
 mod handling;
 mod launch;

@@ -1,10 +1,10 @@
 //! Partitions of the card: splitting its SMs into groups, and green contexts on some groups.
 
 use super::context::Driver;
+use super::green;
 use super::handle::{GreenContext, Stream};
 use crate::fault::{Call, CudaError};
 use core::ffi::c_uint;
-use core::ptr::null_mut;
 use cumux_abi::types as t;
 
 /// Most groups that one split may give. No card has more pairs of SMs.
@@ -43,7 +43,8 @@ impl Driver {
     /// # Errors
     /// The driver's, for a card that cannot be split in this way.
     pub(crate) fn split_sms(&self, each: u32, coscheduling: Coscheduling) -> Call<Vec<SmResource>> {
-        let (table, all) = (self.table()?, self.whole_card()?.0);
+        let table = self.table()?;
+        let all = green::whole_card(table, self.raw_device())?;
         let mut groups = [t::CUdevResource::default(); MOST_GROUPS];
         let mut rest = t::CUdevResource::default();
         let mut count = groups.len() as c_uint;
@@ -62,65 +63,14 @@ impl Driver {
     /// # Errors
     /// The driver's.
     pub(crate) fn create_green_context(&self, sms: &[SmResource]) -> Call<GreenContext> {
-        let table = self.table()?;
         let mut resources: Vec<t::CUdevResource> = sms.iter().map(|group| group.0).collect();
-        let (mut description, mut green) = (null_mut(), null_mut());
-        // SAFETY: the call reads as many resources as there are and writes one handle, a local.
-        CudaError::check(unsafe { (table.cuDevResourceGenerateDesc)(&raw mut description, resources.as_mut_ptr(), resources.len() as c_uint) })?;
-        let flags = t::CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
-        // SAFETY: the description just made; the call writes one handle, a local.
-        CudaError::check(unsafe { (table.cuGreenCtxCreate)(&raw mut green, description, self.raw_device(), flags) })?;
-        Ok(GreenContext::of(green))
-    }
-
-    /// Creates a green context of the whole card for each of so many threads that submit work; none
-    /// if the driver refuses one. To be called before anything runs.
-    ///
-    /// A call that submits holds the lock of the context in which the stream is. Two threads that
-    /// launch to streams of one context get fewer launches a second than one; in a context each they
-    /// get twice as many (decision 0131).
-    pub(super) fn create_engine_contexts(&self, count: usize) -> Vec<GreenContext> {
-        let mut made = Vec::new();
-        for _ in 0..count {
-            match self.whole_card().and_then(|card| self.create_green_context(&[card])) {
-                Ok(green) => made.push(green),
-                Err(error) => {
-                    tracing::warn!(
-                        "the threads that submit work wait for one another: the driver refuses contexts for each: {}",
-                        self.describe_numbered(error)
-                    );
-                    made.drain(..).for_each(|green| self.destroy_green_context(green));
-                    break;
-                }
-            }
-        }
-        made
-    }
-
-    /// All SMs of the card.
-    fn whole_card(&self) -> Call<SmResource> {
-        let mut all = t::CUdevResource::default();
-        let kind = t::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        // SAFETY: the call writes one resource, a local.
-        CudaError::check(unsafe { (self.table()?.cuDeviceGetDevResource)(self.raw_device(), &raw mut all, kind) })?;
-        SmResource::of(all).ok_or(CudaError::INVALID_VALUE)
-    }
-
-    /// Creates a driver stream of this priority (lower is more urgent) on the whole card, to which
-    /// this engine alone submits.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) fn create_engine_stream(&self, engine: usize, priority: i32) -> Call<Stream> {
-        let Some(green) = self.engine_context(engine) else { return self.create_stream(priority) };
-        Ok(Stream::of_engine(self.create_green_stream(green, priority)?.raw()))
+        green::create(self.table()?, self.raw_device(), &mut resources)
     }
 
     /// Destroys a green context. The caller is its owner and has destroyed its streams.
     pub(crate) fn destroy_green_context(&self, green: GreenContext) {
         if let Ok(table) = self.table() {
-            // SAFETY: the owner's last use of a live context.
-            let _ = unsafe { (table.cuGreenCtxDestroy)(green.raw()) };
+            green::destroy(table, green);
         }
     }
 
@@ -129,10 +79,6 @@ impl Driver {
     /// # Errors
     /// The driver's.
     pub(crate) fn create_green_stream(&self, green: GreenContext, priority: i32) -> Call<Stream> {
-        let mut stream = null_mut();
-        let flags = t::CUstream_flags::CU_STREAM_NON_BLOCKING.0;
-        // SAFETY: a live context; the call writes one handle, a local.
-        CudaError::check(unsafe { (self.table()?.cuGreenCtxStreamCreate)(&raw mut stream, green.raw(), flags, priority) })?;
-        Ok(Stream::of(stream))
+        Ok(Stream::of(green::create_stream(self.table()?, green, priority)?))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::CardAddress;
 use super::context::Driver;
+use super::green;
 use super::handle::Stream;
 use crate::fault::{Call, CudaError};
 use core::ptr::null_mut;
@@ -58,6 +59,18 @@ impl Driver {
         // SAFETY: the call writes one handle, a local.
         CudaError::check(unsafe { (self.table()?.cuStreamCreateWithPriority)(&raw mut stream, flags, priority) })?;
         Ok(Stream::of(stream))
+    }
+
+    /// Creates a driver stream of this priority on the whole card, to which this engine alone
+    /// submits.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn create_engine_stream(&self, engine: usize, priority: i32) -> Call<Stream> {
+        match self.engine_context(engine) {
+            Some(context) => Ok(Stream::of_engine(green::create_stream(self.table()?, context, priority)?)),
+            None => self.create_stream(priority),
+        }
     }
 
     /// Destroys a driver stream. The caller is its owner.

@@ -2,7 +2,7 @@
 //!
 //! Each submitting call of the driver takes the lock of the context in which the stream is. A
 //! thread that waits for it goes to sleep, and waking it takes longer than the call. So each of
-//! several engines has streams in a green context of its own ([`super::partition`]), and waits for
+//! several engines has streams in a green context of its own ([`super::green`]), and waits for
 //! nobody. Where it has not, and in partitions, whose streams are those of all engines, they wait
 //! for one another here, and look again for a while instead of sleeping. A single engine takes no
 //! lock. Calls that take long (loading, mapping) do not come here: whoever submits beside one waits
