@@ -1,4 +1,4 @@
-"""ResNet-50 with batches of one for so many seconds (2.5): a program for `cumux lab -- python3 benches/resnet.py`. Needs PyTorch and torchvision.
+"""ResNet-50 with batches of one for so many seconds (2.5): a program for `cumux lab -- python3 benches/resnet.py`. Needs PyTorch. The model is written down here: torchvision takes as long to import as the rest.
 
 In the lab it says `ready` once it is warm, waits for `go`, gives its result as one line of JSON, and is ready again until its input ends (docs/lab.md, "A program of yours"). A request is one pass.
 """
@@ -53,13 +53,39 @@ def tell(spans, right, start_ms):
     print(f"{len(spans) / seconds:.1f} passes/s", flush=True)
 
 
+def make_model(nn):
+    """ResNet-50 as torchvision has it: the second convolution of a block has the stride."""
+
+    def unit(inside, outside, size, stride=1):
+        return [nn.Conv2d(inside, outside, size, stride, size // 2, bias=False), nn.BatchNorm2d(outside)]
+
+    class Block(nn.Module):
+        def __init__(self, inside, width, stride):
+            super().__init__()
+            relu, outside = nn.ReLU(inplace=True), 4 * width
+            self.branch = nn.Sequential(*unit(inside, width, 1), relu, *unit(width, width, 3, stride), relu, *unit(width, outside, 1))
+            self.short = nn.Sequential(*unit(inside, outside, 1, stride)) if inside != outside else None
+            self.relu = relu
+
+        def forward(self, x):
+            result = self.branch(x)
+            result += x if self.short is None else self.short(x)
+            return self.relu(result)
+
+    layers, inside = [*unit(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for number in range(blocks):
+            layers.append(Block(inside, width, 2 if number == 0 and width > 64 else 1))
+            inside = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, 1000))
+
+
 def main():
     import torch
-    import torchvision
 
     torch.manual_seed(1)
     with torch.no_grad():
-        model = torchvision.models.resnet50(weights=None).cuda().eval()
+        model = make_model(torch.nn).cuda().eval()
         picture = torch.ones(1, 3, 224, 224, device="cuda")
 
         def forward():
