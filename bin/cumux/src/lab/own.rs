@@ -27,12 +27,12 @@ const LONGEST: Duration = Duration::from_secs(900);
 const LONGEST_START: Duration = Duration::from_secs(40);
 /// Copies of a program that does not tell of its requests.
 const MOST_SILENT: u32 = 2;
-/// On a card, programs that have one round alone run twice in crowds of at most so many: few
-/// programs are as fast as the host lets them.
-const MOST_TWICE: u32 = 2;
 /// Rounds of a crowd. What else a machine does slows programs down and never speeds them up, so
 /// each figure is that of the best round.
 const ROUNDS: u32 = 2;
+/// Few programs are as fast as the host lets them, which is slow for a minute now and then. So, on
+/// a card, crowds of at most so many have their second round after the largest crowd's.
+const MOST_TWICE: u32 = 4;
 /// Not where the copies take longer to get ready: the lab would take more than eight minutes.
 const LONGEST_TWICE: Duration = Duration::from_secs(8);
 
@@ -52,8 +52,6 @@ struct Round {
     start: Duration,
     /// The memory in use then.
     memory: Option<f64>,
-    /// They have had several rounds.
-    is_again: bool,
 }
 
 /// Where it runs.
@@ -63,7 +61,7 @@ pub struct Setting<'a> {
     pub memory: &'a MemoryMeter,
     pub libraries: &'a Path,
     pub software: bool,
-    /// Small crowds of a program that has one round alone run twice.
+    /// Small crowds run twice.
     pub twice: bool,
     pub interrupt: &'a Interrupt,
 }
@@ -100,33 +98,38 @@ impl Own {
     /// Runs it with each of these numbers of copies, or with one and two, and hands on what each
     /// crowd has shown, with the memory that was in use. Returns what is to be said of it besides.
     pub fn share(&mut self, setting: Setting<'_>, crowds: &[u32], mut add: impl FnMut(&Shown, Option<f64>)) -> anyhow::Result<String> {
+        let mut found = Vec::new();
+        let done = self.share_each(setting, crowds, &mut found).and_then(|remark| {
+            self.repeat_small(setting, &mut found)?;
+            Ok(remark)
+        });
+        for (_, round) in &found {
+            add(&round.shown, round.memory);
+        }
+        done
+    }
+
+    /// Runs each of these crowds. Those before one that fails are in `found`.
+    fn share_each(&mut self, setting: Setting<'_>, crowds: &[u32], found: &mut Vec<(u32, Round)>) -> anyhow::Result<String> {
         let mut remark = String::new();
         let mut tells = true;
         for clients in crowds {
             if !tells && *clients > MOST_SILENT {
                 break;
             }
-            let at_once = || format!("your program, {clients} at once");
-            let Round { mut shown, start, memory, is_again } = self.run(setting, *clients).with_context(at_once)?;
-            if setting.twice
-                && !is_again
-                && *clients <= MOST_TWICE
-                && start <= LONGEST_TWICE
-                && let Shown::Requests(first) = &mut shown
-                && let Shown::Requests(second) = self.run(setting, *clients).with_context(at_once)?.shown
-            {
-                *first = best_of(std::mem::take(first), second);
-            }
-            if let Shown::Programs(_, unready) = &shown {
+            let rounds = if setting.twice && *clients <= MOST_TWICE { 1 } else { ROUNDS };
+            let round = self.run(setting, *clients, rounds).with_context(|| at_once(*clients))?;
+            if let Shown::Programs(_, unready) = &round.shown {
                 if tells && *clients > 1 {
-                    bail!("your program, {clients} at once: it gave no result, which it did alone");
+                    bail!("{}: it gave no result, which it did alone", at_once(*clients));
                 }
                 tells = false;
                 if *unready {
                     ". Your program gave a result without having said ready: it was measured as one that gives none".clone_into(&mut remark);
                 }
             }
-            add(&shown, memory);
+            let start = round.start;
+            found.push((*clients, round));
             if tells && start > LONGEST_START {
                 remark =
                     format!(". {clients} copies of your program needed {:.0} seconds to get ready: larger crowds of it were left out", start.as_secs_f64());
@@ -136,8 +139,19 @@ impl Own {
         Ok(remark)
     }
 
-    /// So many copies at once.
-    fn run(&mut self, setting: Setting<'_>, clients: u32) -> anyhow::Result<Round> {
+    /// Runs small crowds that have told of their requests once more.
+    fn repeat_small(&mut self, setting: Setting<'_>, found: &mut [(u32, Round)]) -> anyhow::Result<()> {
+        for (clients, round) in found.iter_mut().filter(|(clients, round)| setting.twice && *clients <= MOST_TWICE && round.start <= LONGEST_TWICE) {
+            let Shown::Requests(first) = &mut round.shown else { continue };
+            if let Shown::Requests(second) = self.run(setting, *clients, 1).with_context(|| at_once(*clients))?.shown {
+                *first = best_of(std::mem::take(first), second);
+            }
+        }
+        Ok(())
+    }
+
+    /// So many copies at once, with at most so many rounds.
+    fn run(&mut self, setting: Setting<'_>, clients: u32, rounds: u32) -> anyhow::Result<Round> {
         let Setting { way, memory, libraries, software, interrupt, twice: _ } = setting;
         let commands = (0..clients).map(|number| way.command(&self.command, (number, clients), libraries, software)).collect::<Result<_, _>>()?;
         let mut crowd = Crowd::start(commands, interrupt, self.limit())?;
@@ -145,19 +159,23 @@ impl Own {
         let start = crowd.elapsed();
         // Those that have not said ready may have ended.
         let memory = (ready == clients as usize).then(|| memory.in_use(way, clients)).flatten();
-        let rounds = crowd.go_round(ROUNDS)?;
+        let rounds = crowd.go_round(rounds)?;
         let ends = crowd.finish()?;
         let took = ends.iter().map(|end| end.took).max().unwrap_or_default();
         self.took = self.took.max(Some(took));
-        let is_again = !rounds.is_empty();
         let mut shown = shown(ends, ready)?;
         require_right(rounds.iter().flatten())?;
         if let Some(best) = rounds.into_iter().reduce(best_of) {
             // Those that were ready again and ended have shown what they could before.
             shown = Shown::Requests(if let Shown::Requests(last) = shown { best_of(best, last) } else { best });
         }
-        Ok(Round { shown, start, memory, is_again })
+        Ok(Round { shown, start, memory })
     }
+}
+
+/// A crowd, in words.
+fn at_once(clients: u32) -> String {
+    format!("your program, {clients} at once")
 }
 
 /// The round with more requests a second, with p99 of the calmer one.

@@ -12,17 +12,19 @@ impl Engine {
             return false;
         }
         let mut over = std::mem::take(&mut self.over);
-        self.streams.tracker.retire(self.streams.clock.now(), &mut over);
+        let now = self.streams.clock.now();
+        let is_moment = now.saturating_sub(self.last_moment) >= MOMENT_NS;
+        let still_ns = if is_moment { self.streams.tracker.longest_still_ns(now) } else { 0 };
+        self.streams.tracker.retire(now, &mut over);
         let progress = !over.is_empty();
         // Looked at after the fences: what was reached before the announcement is nobody's fault.
         if progress && self.has_to_stop() {
             self.begin_inquiry(over);
             return true;
         }
-        let now = self.streams.clock.now();
-        if progress && now.saturating_sub(self.last_moment) >= MOMENT_NS {
+        if progress && is_moment {
             self.last_moment = now;
-            self.shared.motion.note(self.number, now);
+            self.shared.motion.note(self.number, now, still_ns);
         }
         if self.withheld.may_hold() {
             self.withheld.sift(&mut over, now, |since| self.shared.motion.of_others(self.number, since));

@@ -6,7 +6,7 @@ use crate::driver::{allow_short_sleeps, is_fault_announced};
 use crate::issue::STANDS_STILL_NS;
 use crate::polling::Pause;
 use crate::quiet::Until;
-use crate::track::{MOMENTS, UnusualStandstill};
+use crate::track::{SHORTEST_SILENCE_NS, UnusualStandstill};
 use std::collections::BTreeSet;
 
 /// When an engine without progress queries a driver stream, and which one.
@@ -54,9 +54,6 @@ const RELIEF_NS: u64 = 10_000_000;
 /// An engine that comes back to its work after so many nanoseconds was in a long call of the
 /// driver.
 const LONG_ROUND_NS: u64 = 5 * RELIEF_NS;
-
-/// Work of several clients of which nothing has ended for less is not unusual.
-const SHORTEST_SILENCE_NS: u64 = 3_000_000;
 
 impl Default for Watch {
     fn default() -> Watch {
@@ -185,8 +182,8 @@ impl Engine {
         self.shared.standing.note(self.number, stands);
         let is_silent = watch.silence.look(self.streams.tracker.silent_ns(now));
         // The silence of this engine's work may be that of its clients alone.
-        let others_move = || self.shared.motion.of_others(self.number, now.saturating_sub(SHORTEST_SILENCE_NS)) >= MOMENTS;
-        self.withheld.note_silence(is_silent && !others_move() && self.streams.tracker.has_several());
+        let moves = || self.shared.motion.moves(now, self.streams.tracker.longest_still_ns(now));
+        self.withheld.note_silence(is_silent && self.streams.tracker.has_several() && !moves());
         stands
     }
 

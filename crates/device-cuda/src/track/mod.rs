@@ -37,7 +37,7 @@ pub(crate) use fence::FenceWord;
 pub(crate) use filling::FillingKernels;
 pub(crate) use flight::{Flight, FlightWork, Footprint, Reporting};
 pub(crate) use lanes::Lanes;
-pub(crate) use motion::{MOMENT_NS, MOMENTS, Motion};
+pub(crate) use motion::{MOMENT_NS, Motion, SHORTEST_SILENCE_NS};
 pub(crate) use pool::SlotIndex;
 pub(crate) use printed::HeldReports;
 pub(crate) use slot::StreamKind;

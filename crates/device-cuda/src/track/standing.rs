@@ -64,6 +64,11 @@ impl UnusualStandstill {
         UnusualStandstill { shortest_ns, is_unusual: false, last_ns: 0, longest_ns: 0, moved: 0 }
     }
 
+    /// True if it would be unusual to stand still for so long now.
+    pub(crate) fn is_unusual(&self, still_ns: u64) -> bool {
+        still_ns > self.shortest_ns.max(3 * self.longest_ns)
+    }
+
     /// The work that has stood longest is still for `still_ns` now. Whether that is unusual.
     pub(crate) fn look(&mut self, still_ns: u64) -> bool {
         if still_ns < self.last_ns {
@@ -74,7 +79,7 @@ impl UnusualStandstill {
             }
         }
         self.last_ns = still_ns;
-        self.is_unusual |= still_ns > self.shortest_ns.max(3 * self.longest_ns);
+        self.is_unusual |= self.is_unusual(still_ns);
         self.is_unusual
     }
 }

@@ -332,6 +332,12 @@ impl Tracker {
         self.all_busy().any(|slot| slot.still_ns(now) > for_ns)
     }
 
+    /// For how long what has stood longest of what is in flight has not moved; 0 if there is
+    /// nothing.
+    pub(crate) fn longest_still_ns(&self, now: u64) -> u64 {
+        self.all_busy().map(|slot| slot.still_ns(now)).max().unwrap_or(0)
+    }
+
     /// For how long nothing in flight has moved; 0 if there is nothing.
     pub(crate) fn silent_ns(&self, now: u64) -> u64 {
         self.all_busy().map(|slot| slot.still_ns(now)).min().unwrap_or(0)
