@@ -100,3 +100,56 @@ fn work_of_all_engines_waits_for_one_verdict() {
     }
     eprintln!("{}: the card stays open", super::PASSED);
 }
+
+/// A kernel that has faulted may end before the driver announces the fault, and with it one of an
+/// innocent in another engine. That is no motion of the card: neither is told before the verdict.
+#[test]
+fn what_ends_in_two_engines_after_a_silence_waits_for_the_verdict() {
+    const TEST: &str = "announced::what_ends_in_two_engines_after_a_silence_waits_for_the_verdict";
+    if std::env::var(super::CARD).is_err() {
+        ENGINES[1..].iter().for_each(|engines| run_nested(TEST, &[("CUMUX_DISPATCHERS", engines), (NESTED_ONLY, "1")]));
+        return;
+    }
+    if std::env::var(NESTED_ONLY).is_err() {
+        return println!("left out: a card's driver announces its own faults");
+    }
+    // Closing the device waits for the culprit's kernel, which ends with this process.
+    let setup = ManuallyDrop::new(Setup::new(open));
+    // The first two have two engines.
+    let clients: Vec<_> = (1..=4).map(|id| ManuallyDrop::new(setup.client(id))).collect();
+    let (early, culprit) = (2, 3);
+    // Loading waits for a quiet card.
+    let prepared: Vec<_> = clients.iter().map(|client| (client.stream(), client.stream(), client.kernels(), client.allocate(8))).collect();
+    let launch = |(client, (stream, other, module, flag)): (&ManuallyDrop<Actor<'_>>, &(StreamId, StreamId, Loaded, u64))| {
+        client.done(client.launch(*stream, module, "fill", 1, 32, Args::new().u64(*flag).u32(1).u32(0)));
+        let token = client.launch(*stream, module, "until", 1, 1, Args::new().u64(*flag));
+        // What comes after a kernel in its engine's mailbox is complete: the kernel was begun.
+        client.done(client.launch(*other, module, "fill", 1, 32, Args::new().u64(flag + 4).u32(1).u32(0)));
+        (*flag, token)
+    };
+    let begun = Instant::now();
+    let launched: Vec<(u64, u64)> = clients.iter().zip(&prepared).map(launch).collect();
+    let watch = |time: Duration, told: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while begun.elapsed() < time && !told() {
+            std::thread::yield_now();
+        }
+    };
+    // The card stands still for longer than it may have so far, on a slow machine.
+    watch(4 * begun.elapsed() + Duration::from_millis(20), &|| false);
+    let is_told = |number: usize| clients[number].reports().iter().any(|(_, token, _)| *token == launched[number].1);
+    for number in 0..early {
+        clients[number].write(launched[number].0, &[1]);
+    }
+    let any_told = || (0..early).any(is_told);
+    watch(Duration::from_millis(100), &any_told);
+    let told: Vec<_> = clients.iter().map(|client| client.reports()).collect();
+    assert!(!any_told(), "two kernels have ended, and nothing else moves: {told:?} of {launched:?}");
+    announce();
+    clients[early].write(launched[early].0, &[1]);
+    for number in 0..=early {
+        clients[number].done(launched[number].1);
+    }
+    clients[culprit].fault(launched[culprit].1, cumux_wire::result::LAUNCH_FAILED);
+    eprintln!("{}: the card stays open", super::PASSED);
+}
