@@ -3,7 +3,7 @@
 //! Every number has its source beside it. They are one H200's with driver 580.159.04, and are taken
 //! for every card: what has not been compared with other cards is said in docs/planning.md.
 
-use crate::simulate::{AT_ONCE, Common, Submission, TimeSlices};
+use crate::simulate::{Common, Submission, TimeSlices};
 use serde::{Deserialize, Serialize};
 
 /// What of one program may reach another.
@@ -87,13 +87,8 @@ pub const fn engines(processors: u32) -> u32 {
 /// A processor's time for a launch, without MPS or cumux: h200.txt, "ns of CPU per launch" (2,602).
 /// A host where it is another is that much slower in everything ([`Submission::on_host`]).
 pub const LAUNCH_NS: f64 = 2600.0;
-/// Streams of a context of cumux's that may be busy at a time (decision 0124). Measured with
-/// kernels of 16 blocks: 32 clients get 2.4 times as much as eight
-/// (2026-11-27-h100-connections.txt).
-const LANES: usize = 17;
 /// Threads of one process launch one after the other.
-const THREADS: Common =
-    Common { chain_ns: 0.0, kernel_ns: 2100.0, other_ns: 0.0, longest: 1, by_host: true, engines: 1, locked: 0.0, keeps_queues: false, at_once: AT_ONCE };
+const THREADS: Common = Common { chain_ns: 0.0, kernel_ns: 2100.0, other_ns: 0.0, longest: 1, by_host: true, engines: 1, locked: 0.0, keeps_queues: false };
 /// What a kernel costs besides in a chain of cumux where the one before is another: it is compared,
 /// and often its node is set. From ResNet-50 by cumux, 16 workers, on two machines
 /// (benches/results/lab): 1.9 and 2.0 µs a kernel in all.
@@ -175,7 +170,6 @@ impl Mode {
                     engines: 1,
                     locked: 0.0,
                     keeps_queues: false,
-                    at_once: AT_ONCE,
                 });
                 Submission { launch_ns: 2850.0, start_ns: 1000.0, common, ..NATIVE }
             }
@@ -192,7 +186,6 @@ impl Mode {
                     engines,
                     locked,
                     keeps_queues: true,
-                    at_once: LANES,
                 });
                 Submission { launch_ns: 455.0, start_ns: 2200.0, notify_ns: 2200.0, between_ns: 400.0, common }
             }

@@ -87,12 +87,6 @@ impl Submission {
     }
 }
 
-/// Kernels of one context that run at the same time, at most, where nobody limits them. Measured
-/// with kernels of one block: 16 and 32 clients of NVIDIA's MPS get 13.6 and 13.8 times as much as
-/// one from an H100 (`benches/h200.sh`, W1 with 23 us), and 16 get 12.6 times as much from an H200
-/// (the lab's `spin` with 207 us).
-pub const AT_ONCE: usize = 13;
-
 /// A place that takes the launches of all clients, one chain after the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
@@ -113,8 +107,6 @@ pub struct Common {
     /// True if each stream keeps to one of the machine's queues as long as it is busy: where more
     /// are busy than there are queues, one waits for whole kernels of another.
     pub keeps_queues: bool,
-    /// Kernels of one context that run at the same time, at most.
-    pub at_once: usize,
 }
 
 impl Common {
@@ -308,7 +300,7 @@ fn run_steady(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submissi
         events: BinaryHeap::new(),
         clients: clients.collect(),
         submission,
-        device: Device::new(machine, loads, contexts, turns, keeps_queues, submission.common.map_or(AT_ONCE, |common| common.at_once)),
+        device: Device::new(machine, loads, contexts, turns, keeps_queues),
         commons,
         engines,
         lock_free: vec![0.0; contexts],
