@@ -100,7 +100,9 @@ impl Own {
     pub fn share(&mut self, setting: Setting<'_>, crowds: &[u32], mut add: impl FnMut(&Shown, Option<f64>)) -> anyhow::Result<String> {
         let mut found = Vec::new();
         let done = self.share_each(setting, crowds, &mut found).and_then(|remark| {
-            self.repeat_small(setting, &mut found)?;
+            if setting.twice {
+                repeat_small(&mut found, |clients| Ok(self.run(setting, clients, 1).with_context(|| at_once(clients))?.shown))?;
+            }
             Ok(remark)
         });
         for (_, round) in &found {
@@ -139,17 +141,6 @@ impl Own {
         Ok(remark)
     }
 
-    /// Runs small crowds that have told of their requests once more.
-    fn repeat_small(&mut self, setting: Setting<'_>, found: &mut [(u32, Round)]) -> anyhow::Result<()> {
-        for (clients, round) in found.iter_mut().filter(|(clients, round)| setting.twice && *clients <= MOST_TWICE && round.start <= LONGEST_TWICE) {
-            let Shown::Requests(first) = &mut round.shown else { continue };
-            if let Shown::Requests(second) = self.run(setting, *clients, 1).with_context(|| at_once(*clients))?.shown {
-                *first = best_of(std::mem::take(first), second);
-            }
-        }
-        Ok(())
-    }
-
     /// So many copies at once, with at most so many rounds.
     fn run(&mut self, setting: Setting<'_>, clients: u32, rounds: u32) -> anyhow::Result<Round> {
         let Setting { way, memory, libraries, software, interrupt, twice: _ } = setting;
@@ -171,6 +162,17 @@ impl Own {
         }
         Ok(Round { shown, start, memory })
     }
+}
+
+/// Runs small crowds once more that have told of their requests, unless they take long to start.
+fn repeat_small(found: &mut [(u32, Round)], mut run: impl FnMut(u32) -> anyhow::Result<Shown>) -> anyhow::Result<()> {
+    for (clients, round) in found.iter_mut().filter(|(clients, round)| *clients <= MOST_TWICE && round.start <= LONGEST_TWICE) {
+        let Shown::Requests(first) = &mut round.shown else { continue };
+        if let Shown::Requests(second) = run(*clients)? {
+            *first = best_of(std::mem::take(first), second);
+        }
+    }
+    Ok(())
 }
 
 /// A crowd, in words.
@@ -291,6 +293,32 @@ mod tests {
                 assert_eq!((rate_of(&best), best[0].p99_us, best[1].p99_us), (rate, p99, p99));
             }
         }
+    }
+
+    #[test]
+    fn small_crowds_that_start_soon_run_again() {
+        let of = |requests: u32| Shown::Requests(vec![Finding::parse(&RESULT.replace('8', &requests.to_string())).expect("a result")]);
+        let round = |clients: u32, shown: Shown, start: Duration| (clients, Round { shown, start, memory: None });
+        let late = LONGEST_TWICE + Duration::from_secs(1);
+        let mut found = vec![
+            round(1, of(8), LONGEST_TWICE),
+            round(2, of(8), late),
+            round(3, Shown::Programs(Vec::new(), false), Duration::ZERO),
+            round(MOST_TWICE, of(8), Duration::ZERO),
+            round(MOST_TWICE + 1, of(8), Duration::ZERO),
+        ];
+        let mut again = Vec::new();
+        repeat_small(&mut found, |clients| {
+            again.push(clients);
+            Ok(of(if clients == 1 { 12 } else { 4 }))
+        })
+        .expect("they run");
+        assert_eq!(again, [1, MOST_TWICE]);
+        // Each has taken two seconds.
+        let rates: Vec<f64> =
+            found.iter().filter_map(|(_, round)| if let Shown::Requests(findings) = &round.shown { Some(rate_of(findings)) } else { None }).collect();
+        assert_eq!(rates, [6.0, 4.0, 4.0, 4.0]);
+        assert!(repeat_small(&mut found, |_| bail!("it ended")).is_err());
     }
 
     #[test]
