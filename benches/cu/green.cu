@@ -2,11 +2,8 @@
 // card, local memory, and whether a kernel that needs local memory for the first time waits for one
 // that runs in another context.
 #include <chrono>
-#include <cuda.h>
 #include <thread>
-#include "../../examples/example.cuh"
-
-#define DRIVER(call) do { CUresult status = (call); if (status) { std::printf("%s: error %d\n", #call, status); std::exit(1); } } while (0)
+#include "green.cuh"
 
 __global__ void nothing() {}
 __global__ void wait_for(volatile unsigned *word) { while (!*word) {} }
@@ -50,11 +47,7 @@ int main() {
     CHECK(cudaMallocHost((void **)&word, 64));
     report("the primary context");
     for (int at = 0; at < MOST; ++at) {
-        CUdevResource all;
-        CUdevResourceDesc description;
-        DRIVER(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
-        DRIVER(cuDevResourceGenerateDesc(&description, &all, 1));
-        DRIVER(cuGreenCtxCreate(&greens[at], description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+        greens[at] = make_green(0);
         report("a green context");
     }
     CHECK(cudaStreamCreateWithFlags(&streams[0], cudaStreamNonBlocking));

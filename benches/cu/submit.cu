@@ -1,18 +1,15 @@
-// What a launch costs from two threads, by where their streams and graphs belong. One thread after
-// the other passes the lock of a context.
+// What a launch costs from two threads, by the contexts in which their streams and graphs are: only
+// one thread at a time holds the lock of a context.
 //   submit [CLIENTS] [SECONDS]     8, 0.4 of each
 // A client's work is a kernel of one block and a kernel that counts a word in host memory up, which
-// the host looks at: one graph, or two launches.
+// the host looks at, in one graph.
 #include <atomic>
 #include <chrono>
-#include <cuda.h>
 #include <thread>
-#include "../../examples/example.cuh"
+#include "green.cuh"
 
 __global__ void work(float *out) { out[threadIdx.x] = out[threadIdx.x] * .5f + 1; }
 __global__ void mark(volatile unsigned *word) { *word = *word + 1; }
-
-#define DRIVER(call) do { CUresult status = (call); if (status) { std::printf("%s: error %d\n", #call, status); std::exit(1); } } while (0)
 
 struct Client {
     float *out;
@@ -32,7 +29,6 @@ struct Way {
     int threads;
     Streams streams;
     Lock lock;
-    bool graphs;
     int sets = 0;  // so many nodes are set before each launch
 };
 
@@ -43,11 +39,7 @@ static CUcontext contexts[MOST];
 
 static void make_greens(CUdevice device) {
     for (int at = 0; at < MOST; ++at) {
-        CUdevResource all;
-        CUdevResourceDesc description;
-        DRIVER(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
-        DRIVER(cuDevResourceGenerateDesc(&description, &all, 1));
-        DRIVER(cuGreenCtxCreate(&greens[at], description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+        greens[at] = make_green(device);
         DRIVER(cuCtxFromGreenCtx(&contexts[at], greens[at]));
     }
 }
@@ -79,11 +71,7 @@ static void launch_now(Client &client, const Way &way) {
     void *out[] = {&client.out};
     given.func = (void *)work, given.gridDim = dim3(1), given.blockDim = dim3(32), given.kernelParams = out;
     for (int set = 0; set < way.sets; ++set) CHECK(cudaGraphExecKernelNodeSetParams(client.graph, client.first, &given));
-    if (way.graphs) CHECK(cudaGraphLaunch(client.graph, client.stream));
-    else {
-        work<<<1, 32, 0, client.stream>>>(client.out);
-        mark<<<1, 1, 0, client.stream>>>(client.word);
-    }
+    CHECK(cudaGraphLaunch(client.graph, client.stream));
 }
 
 static void launch(Client &client, int number, const Way &way) {
@@ -149,21 +137,21 @@ int main(int count, char **words) {
         *client.word = 0;
     }
     const Way ways[] = {
-        {"one thread", 1, Streams::OfOne, Lock::Drivers, true},
-        {"two threads", 2, Streams::OfOne, Lock::Drivers, true},
-        {"two threads with a lock that spins", 2, Streams::OfOne, Lock::Ours, true},
-        {"two threads ask a third one", 2, Streams::OfOne, Lock::Helper, true},
-        {"two threads, streams of two green contexts", 2, Streams::OfGreens, Lock::Drivers, true},
-        {"two threads, streams of the primary and of a green one", 2, Streams::OfOneAndGreens, Lock::Drivers, true},
-        {"two threads in two green contexts", 2, Streams::InGreens, Lock::Drivers, true},
-        {"three threads, streams of three green contexts", 3, Streams::OfGreens, Lock::Drivers, true},
-        {"4 sets, one thread", 1, Streams::OfOne, Lock::Drivers, true, 4},
-        {"4 sets, two threads with a lock that spins", 2, Streams::OfOne, Lock::Ours, true, 4},
-        {"4 sets, two threads ask a third one", 2, Streams::OfOne, Lock::Helper, true, 4},
-        {"4 sets, two threads, streams of two green contexts", 2, Streams::OfGreens, Lock::Drivers, true, 4},
-        {"4 sets, two threads, the primary and a green one", 2, Streams::OfOneAndGreens, Lock::Drivers, true, 4},
-        {"4 sets, two threads in two green contexts", 2, Streams::InGreens, Lock::Drivers, true, 4},
-        {"4 sets, three threads, streams of three green contexts", 3, Streams::OfGreens, Lock::Drivers, true, 4},
+        {"one thread", 1, Streams::OfOne, Lock::Drivers},
+        {"two threads", 2, Streams::OfOne, Lock::Drivers},
+        {"two threads with a lock that spins", 2, Streams::OfOne, Lock::Ours},
+        {"two threads ask a third one", 2, Streams::OfOne, Lock::Helper},
+        {"two threads, streams of two green contexts", 2, Streams::OfGreens, Lock::Drivers},
+        {"two threads, streams of the primary and of a green one", 2, Streams::OfOneAndGreens, Lock::Drivers},
+        {"two threads in two green contexts", 2, Streams::InGreens, Lock::Drivers},
+        {"three threads, streams of three green contexts", 3, Streams::OfGreens, Lock::Drivers},
+        {"4 sets, one thread", 1, Streams::OfOne, Lock::Drivers, 4},
+        {"4 sets, two threads with a lock that spins", 2, Streams::OfOne, Lock::Ours, 4},
+        {"4 sets, two threads ask a third one", 2, Streams::OfOne, Lock::Helper, 4},
+        {"4 sets, two threads, streams of two green contexts", 2, Streams::OfGreens, Lock::Drivers, 4},
+        {"4 sets, two threads, the primary and a green one", 2, Streams::OfOneAndGreens, Lock::Drivers, 4},
+        {"4 sets, two threads in two green contexts", 2, Streams::InGreens, Lock::Drivers, 4},
+        {"4 sets, three threads, streams of three green contexts", 3, Streams::OfGreens, Lock::Drivers, 4},
     };
     for (const Way &way : ways) {
         std::vector<std::vector<Client *>> of(way.threads);
