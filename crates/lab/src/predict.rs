@@ -4,7 +4,7 @@ use crate::report::{Basis, Row, Source};
 use cumux_planner::card::{Capacity, CardModel};
 use cumux_planner::mode::{Mode, engines};
 use cumux_planner::profile::{CardFacts, Profile};
-use cumux_planner::simulate::{Arrival, Effort, Load, quantile, run};
+use cumux_planner::simulate::{Arrival, Effort, Load, Submission, quantile, run};
 use cumux_planner::work::{Machine, Work};
 
 /// Most events of one simulation: seconds, for sixteen copies of a large model.
@@ -27,10 +27,10 @@ pub enum Question<'a> {
 impl Question<'_> {
     /// The answer for a program, if it runs there.
     #[must_use]
-    pub fn ask(&self, profile: &Profile, workload: &str, trial: Trial) -> Option<Row> {
+    pub fn ask(&self, program: Program<'_>, trial: Trial) -> Option<Row> {
         match self {
-            Self::Share(machine, mode, clients) => share(machine, profile, workload, *mode, *clients, trial),
-            Self::Instances(card, geometry) => instances(card, geometry, profile, workload, trial),
+            Self::Share(machine, mode, clients) => share(machine, program, *mode, *clients, trial),
+            Self::Instances(card, geometry) => instances(card, geometry, program, trial),
         }
     }
 
@@ -45,7 +45,7 @@ impl Question<'_> {
 
 /// Answers questions about programs, on several threads, in their order. `go_on` says whether it is
 /// still wanted.
-pub fn ask_all(questions: &[(Question<'_>, &str, &Profile)], trial: Trial, threads: usize, go_on: impl Fn() -> bool + Sync) -> Vec<Row> {
+pub fn ask_all(questions: &[(Question<'_>, Program<'_>)], trial: Trial, threads: usize, go_on: impl Fn() -> bool + Sync) -> Vec<Row> {
     // Those with the most copies take longest: they are spread over the threads first.
     let mut order: Vec<usize> = (0..questions.len()).collect();
     order.sort_by_key(|number| std::cmp::Reverse(questions[*number].0.clients()));
@@ -53,8 +53,8 @@ pub fn ask_all(questions: &[(Question<'_>, &str, &Profile)], trial: Trial, threa
     let part = |thread: usize| {
         let of_thread = order.iter().skip(thread).step_by(threads).take_while(|_| go_on());
         let answer = |number: &usize| {
-            let (question, workload, profile) = &questions[*number];
-            Some((*number, question.ask(profile, workload, trial)?))
+            let (question, program) = &questions[*number];
+            Some((*number, question.ask(*program, trial)?))
         };
         of_thread.filter_map(answer).collect::<Vec<(usize, Row)>>()
     };
@@ -101,38 +101,81 @@ pub struct Trial {
     pub processors: u32,
 }
 
+/// A recorded program of which something is predicted.
+#[derive(Debug, Clone, Copy)]
+pub struct Program<'a> {
+    /// Its name among the workloads.
+    pub name: &'a str,
+    /// Its recording.
+    pub profile: &'a Profile,
+    /// How many times as long as in its recording its host takes ([`pace`]).
+    pub pace: f64,
+}
+
+/// How far a host is taken to be from what it was in a recording.
+const PACES: std::ops::RangeInclusive<f64> = 0.5..=2.0;
+/// Each trial of a pace brings its prediction nearer to what was measured.
+const PACE_TRIALS: u32 = 6;
+
+/// How many times as long as in its recording a program's host takes, by what one copy of it has
+/// shown: so that the predictions for one copy by each of these ways agree in the mean with its
+/// measured requests a second. 1 where nothing was measured.
+///
+/// A machine's processors are fast and slow for minutes: one ResNet-50 by one way has done 240 and
+/// 390 passes a second on the same machine.
+#[must_use]
+pub fn pace(machine: &Machine, profile: &Profile, trial: Trial, alone: &[(Mode, f64)]) -> f64 {
+    let mut pace = 1.0_f64;
+    for _ in 0..PACE_TRIALS {
+        let program = Program { name: "", profile, pace };
+        let too_fast = |(mode, measured): &(Mode, f64)| {
+            let predicted = share(machine, program, *mode, 1, trial)?.throughput;
+            Some((predicted / measured).ln()).filter(|off| off.is_finite())
+        };
+        let off: Vec<f64> = alone.iter().filter_map(too_fast).collect();
+        if off.is_empty() {
+            break;
+        }
+        let mean = off.iter().sum::<f64>() / off.len() as f64;
+        pace = (pace * mean.exp()).clamp(*PACES.start(), *PACES.end());
+    }
+    pace
+}
+
 /// Copies of a program on a machine, each request after the other. `None` if a kernel of it does
 /// not run there.
 #[must_use]
-pub fn share(machine: &Machine, profile: &Profile, workload: &str, mode: Mode, clients: u32, trial: Trial) -> Option<Row> {
-    share_beside(machine, profile, workload, (mode, clients), clients, trial)
+pub fn share(machine: &Machine, program: Program<'_>, mode: Mode, clients: u32, trial: Trial) -> Option<Row> {
+    share_beside(machine, program, (mode, clients), clients, trial)
 }
 
 /// So many copies on a machine, of `on_host` on its host.
-fn share_beside(machine: &Machine, profile: &Profile, workload: &str, (mode, clients): (Mode, u32), on_host: u32, trial: Trial) -> Option<Row> {
+fn share_beside(machine: &Machine, program: Program<'_>, (mode, clients): (Mode, u32), on_host: u32, trial: Trial) -> Option<Row> {
     let busy = mode.crowding(on_host, trial.processors);
     // Programs are recorded alone, through cumux.
     let crowding = busy / Mode::Cumux.crowding(1, trial.processors);
-    let mut work = Work::on(profile, machine).ok()?.on_host(crowding);
+    let mut work = Work::on(program.profile, machine).ok()?.on_host(crowding * program.pace);
     work.unsteady = work.unsteady.max(mode.unsteadiness(on_host, trial.processors));
     // Many kernels of many programs cut each other into small groups, and each is an event.
     let launches = (work.steps.len() as u32).saturating_mul(clients).max(1);
     let trial = Trial { requests: trial.requests.min((MOST_LAUNCHES / launches).max(LEAST_REQUESTS)), ..trial };
     let load = |client: usize| Load { work: &work, arrival: Arrival::Closed, context: mode.context(client), cap: machine.multiprocessors };
     let loads: Vec<Load<'_>> = (0..clients as usize).map(load).collect();
-    row(machine, &loads, mode, workload, Trial { host: trial.host * busy, ..trial })
+    let submission = mode.submission(engines(trial.processors)).on_host(trial.host * busy * program.pace);
+    let submission = Submission { slowest: mode.slowest_submission(on_host, trial.processors), ..submission };
+    row(machine, &loads, mode, program.name, submission, trial.requests)
 }
 
 /// One copy of a program in each instance of a geometry.
 #[must_use]
-pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, workload: &str, trial: Trial) -> Option<Row> {
+pub fn instances(card: &'static CardModel, geometry: &str, program: Program<'_>, trial: Trial) -> Option<Row> {
     let table = card.mig.as_ref()?;
     let placed = table.place(geometry.split(',')).ok()?;
     let mut latencies = Vec::new();
     let (mut throughput, mut p99, mut clients) = (0.0, 0.0_f64, 0);
     for instance in &placed.instances {
         let machine = Machine::instance(card, table, instance);
-        let row = share_beside(&machine, profile, workload, (Mode::Exclusive, 1), placed.instances.len() as u32, trial)?;
+        let row = share_beside(&machine, program, (Mode::Exclusive, 1), placed.instances.len() as u32, trial)?;
         throughput += row.throughput;
         p99 = p99.max(row.p99_us);
         latencies.extend(row.latencies_us);
@@ -142,7 +185,7 @@ pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, wo
     let p50_us = quantile(&latencies, 0.5);
     Some(Row {
         mode: "mig".to_owned(),
-        workload: workload.to_owned(),
+        workload: program.name.to_owned(),
         clients,
         source: Source::Predicted,
         basis: Basis::Requests,
@@ -155,9 +198,8 @@ pub fn instances(card: &'static CardModel, geometry: &str, profile: &Profile, wo
     })
 }
 
-fn row(machine: &Machine, loads: &[Load<'_>], mode: Mode, workload: &str, trial: Trial) -> Option<Row> {
-    let effort = Effort { requests: trial.requests, events: MOST_EVENTS };
-    let outcome = run(machine, loads, mode.turns(), mode.submission(engines(trial.processors)).on_host(trial.host), effort);
+fn row(machine: &Machine, loads: &[Load<'_>], mode: Mode, workload: &str, submission: Submission, requests: u32) -> Option<Row> {
+    let outcome = run(machine, loads, mode.turns(), submission, Effort { requests, events: MOST_EVENTS });
     let mut all: Vec<f64> = outcome.clients.iter().flat_map(|client| client.latencies.iter().map(|ns| ns / 1e3)).collect();
     if all.is_empty() {
         return None;
@@ -207,16 +249,44 @@ mod tests {
         }
     }
 
+    fn program(profile: &Profile) -> Program<'_> {
+        Program { name: "model", profile, pace: 1.0 }
+    }
+
+    /// A machine that was slow while a program was recorded, and not when one copy was measured.
+    #[test]
+    fn a_programs_pace_is_what_one_copy_has_shown() {
+        let mut profile = model(8);
+        // What the host does besides takes most of a request's time.
+        profile.request.insert(0, Step::Wait { stream: None, gap_ns: 500_000 });
+        let machine = machine(&profile.card, 1024);
+        let trial = Trial { requests: 20, host: 1.0, processors: 32 };
+        for wanted in [0.7, 1.0, 1.4] {
+            let truly = Program { pace: wanted, ..program(&profile) };
+            let alone = [Mode::TimeSliced, Mode::Mps, Mode::Cumux].map(|mode| (mode, share(&machine, truly, mode, 1, trial).expect("a row").throughput));
+            let found = pace(&machine, &profile, trial, &alone);
+            assert!((found / wanted - 1.0).abs() < 0.02, "{found} in place of {wanted}");
+            // Ways that disagree: in the mean.
+            let [mut first, mut second, _] = alone;
+            (first.1, second.1) = (first.1 * 1.1, second.1 / 1.1);
+            let found = pace(&machine, &profile, trial, &[first, second]);
+            assert!((found / wanted - 1.0).abs() < 0.1, "{found} in place of {wanted}");
+        }
+        assert_eq!(pace(&machine, &profile, trial, &[]), 1.0, "nothing was measured");
+        for (rate, most) in [(1e-9, *PACES.end()), (1e12, *PACES.start()), (0.0, 1.0)] {
+            assert_eq!(pace(&machine, &profile, trial, &[(Mode::Mps, rate)]), most);
+        }
+    }
+
     #[test]
     fn answers_come_in_the_order_of_the_questions() {
         let profile = model(8);
         let machine = machine(&profile.card, 1024);
         let ways = [Mode::TimeSliced, Mode::Cumux].map(|mode| [1, 16, 2].map(|clients| Question::Share(machine.clone(), mode, clients)));
-        let questions: Vec<_> = ways.into_iter().flatten().map(|question| (question, "model", &profile)).collect();
+        let questions: Vec<_> = ways.into_iter().flatten().map(|question| (question, program(&profile))).collect();
         let trial = Trial { requests: 10, host: 1.0, processors: 32 };
         let found: Vec<String> = ask_all(&questions, trial, 3, || true).iter().map(|row| format!("{row:?}")).collect();
-        let alone: Vec<String> =
-            questions.iter().filter_map(|(question, name, profile)| question.ask(profile, name, trial)).map(|row| format!("{row:?}")).collect();
+        let alone: Vec<String> = questions.iter().filter_map(|(question, program)| question.ask(*program, trial)).map(|row| format!("{row:?}")).collect();
         assert_eq!((found.len(), found), (6, alone));
         assert!(ask_all(&questions, trial, 3, || false).is_empty(), "nobody wants them any more");
     }
@@ -228,15 +298,15 @@ mod tests {
         let profile = model(160);
         let machine = machine(&profile.card, 1024);
         let trial = Trial { requests: 100, host: 1.0, processors: 32 };
-        let row = share(&machine, &profile, "model", Mode::Cumux, 16, trial).expect("a row");
-        let alone = share(&machine, &profile, "model", Mode::Cumux, 1, trial).expect("a row");
+        let row = share(&machine, program(&profile), Mode::Cumux, 16, trial).expect("a row");
+        let alone = share(&machine, program(&profile), Mode::Cumux, 1, trial).expect("a row");
         assert!(row.throughput > 1.5 * alone.throughput && row.p99_us > alone.p99_us, "{} {}", row.throughput, alone.throughput);
         // On a slower host fewer are done.
-        let slower = share(&machine, &profile, "model", Mode::TimeSliced, 1, Trial { host: 2.0, ..trial }).expect("a row");
-        let native = share(&machine, &profile, "model", Mode::TimeSliced, 1, trial).expect("a row");
+        let slower = share(&machine, program(&profile), Mode::TimeSliced, 1, Trial { host: 2.0, ..trial }).expect("a row");
+        let native = share(&machine, program(&profile), Mode::TimeSliced, 1, trial).expect("a row");
         assert!(slower.throughput < 0.8 * native.throughput, "{} {}", slower.throughput, native.throughput);
         // And where processors are few.
-        let crowded = share(&machine, &profile, "model", Mode::Cumux, 16, Trial { processors: 4, ..trial }).expect("a row");
+        let crowded = share(&machine, program(&profile), Mode::Cumux, 16, Trial { processors: 4, ..trial }).expect("a row");
         assert!(crowded.throughput < 0.8 * row.throughput, "{} {}", crowded.throughput, row.throughput);
     }
 
@@ -250,7 +320,7 @@ mod tests {
         unsteady.host = Some(Host { launches: 160, launching_ns: 1, launch_gap, request, waits: 1, waiting_ns: 1, waits_after: vec![] });
         let machine = machine(&steady.card, 1024);
         let trial = Trial { requests: 100, host: 1.0, processors: 32 };
-        let [steady, unsteady] = [&steady, &unsteady].map(|profile| share(&machine, profile, "model", Mode::Cumux, 1, trial).expect("a row"));
+        let [steady, unsteady] = [&steady, &unsteady].map(|profile| share(&machine, program(profile), Mode::Cumux, 1, trial).expect("a row"));
         assert!((unsteady.throughput / steady.throughput - 1.0).abs() < 0.01, "{} {}", unsteady.throughput, steady.throughput);
         let longer = unsteady.p99_us / steady.p99_us;
         assert!((1.5..2.2).contains(&longer) && unsteady.p50_us < 1.1 * steady.p50_us, "{longer}");

@@ -1,12 +1,13 @@
 //! What a report of the lab has measured, predicted once more from the profiles beside it: for work
 //! on the planner without a card.
 
-use crate::predict::{Trial, machine, share};
+use crate::predict::{Program, Trial, machine, pace, share};
 use crate::report::Pair;
 use cumux_planner::mode::Mode;
 use cumux_planner::observe::noise::{Noise, Spread};
 use cumux_planner::profile::{Duration, Profile};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Throughput and p99 of the programs that have a profile, by time-slicing, MPS and cumux, as a
 /// report has them and as the model says now.
@@ -17,12 +18,21 @@ pub fn pairs(report: &Value, profile_of: impl Fn(&str) -> Option<Profile>) -> Ve
     let processors = report["made"]["processors"].as_u64().unwrap_or(1) as u32;
     let memory = report["device"]["memory_mib"].as_u64().unwrap_or(0) as u32;
     let trial = Trial { requests: 100, host, processors };
+    let measured = || report["sharing"].as_array().into_iter().flatten().filter(|row| row["source"] == "measured" && row["basis"] == "requests");
+    let mode_of = |row: &Value| [Mode::TimeSliced, Mode::Mps, Mode::Cumux].into_iter().find(|mode| row["mode"] == mode.name());
+    let mut paces = BTreeMap::new();
     let mut pairs = Vec::new();
-    for row in report["sharing"].as_array().into_iter().flatten().filter(|row| row["source"] == "measured" && row["basis"] == "requests") {
-        let Some(mode) = [Mode::TimeSliced, Mode::Mps, Mode::Cumux].into_iter().find(|mode| row["mode"] == mode.name()) else { continue };
+    for row in measured() {
+        let Some(mode) = mode_of(row) else { continue };
         let Some((workload, profile)) = row["workload"].as_str().and_then(|workload| Some((workload, profile_of(workload)?))) else { continue };
+        let machine = machine(&profile.card, memory);
+        let pace = *paces.entry(workload).or_insert_with(|| {
+            let one = measured().filter(|row| row["workload"] == workload && row["clients"] == 1);
+            let alone: Vec<(Mode, f64)> = one.filter_map(|row| Some((mode_of(row)?, number(&row["throughput"])))).collect();
+            pace(&machine, &profile, trial, &alone)
+        });
         let clients = row["clients"].as_u64().unwrap_or(1) as u32;
-        let Some(predicted) = share(&machine(&profile.card, memory), &profile, workload, mode, clients, trial) else { continue };
+        let Some(predicted) = share(&machine, Program { name: workload, profile: &profile, pace }, mode, clients, trial) else { continue };
         for (figure, measured, predicted) in
             [("throughput", number(&row["throughput"]), predicted.throughput), ("p99_us", number(&row["p99_us"]), predicted.p99_us)]
         {

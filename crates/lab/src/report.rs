@@ -1,5 +1,6 @@
 //! The lab's results. docs/lab.md explains each field.
 
+use cumux_planner::mode::Mode;
 use serde::Serialize;
 
 /// The word in `format`.
@@ -319,6 +320,17 @@ pub struct Model {
     pub median_error: Option<f64>,
     /// The largest.
     pub worst_error: Option<f64>,
+    /// What the predictions take each program's host to be.
+    pub paces: Vec<Pace>,
+}
+
+/// How fast a program's host was where it was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Pace {
+    /// The workload.
+    pub workload: String,
+    /// How many times as long as in its recording its host takes ([`crate::predict::pace`]).
+    pub factor: f64,
 }
 
 /// A figure that is known both ways.
@@ -457,7 +469,16 @@ impl Report {
             }
         }
         let errors = median_and_worst(&pairs);
-        self.model = Model { median_error: errors.map(|(median, _)| median), worst_error: errors.map(|(_, worst)| worst), pairs };
+        (self.model.median_error, self.model.worst_error) = (errors.map(|(median, _)| median), errors.map(|(_, worst)| worst));
+        self.model.pairs = pairs;
+    }
+
+    /// Requests a second of one copy of a workload, by each way that was measured and that the
+    /// planner can predict.
+    #[must_use]
+    pub fn alone(&self, workload: &str) -> Vec<(Mode, f64)> {
+        let row = |mode: Mode| self.row(mode.name(), workload, 1, Source::Measured).filter(|row| row.basis == Basis::Requests);
+        [Mode::TimeSliced, Mode::Mps, Mode::Cumux].into_iter().filter_map(|mode| Some((mode, row(mode)?.throughput))).collect()
     }
 
     /// How far predictions of a workload's throughput are off, in percent; 0 where nothing was

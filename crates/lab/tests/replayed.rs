@@ -53,14 +53,14 @@ fn resnet_is_nearer_without_the_hosts_noise() {
     assert!(before.1 <= 44.0 && after.1 <= 25.0 && after.0 < before.0, "{recorded:?} {quieter:?}");
 }
 
-/// ResNet-50 as the recorder of today has recorded it on the H200: all its figures are within 32 %,
+/// ResNet-50 as the recorder of today has recorded it on the H200: all its figures are within 42 %,
 /// throughput with one to four programs within 21 %.
 #[test]
 fn resnet_recorded_anew_is_predicted() {
     let found = replay("lab", |workload, _| workload == "yours", false);
     assert_eq!(found.len(), 30);
     for pair in &found {
-        let most = if pair.figure == "throughput" && pair.clients <= 4 { 21.0 } else { 32.0 };
+        let most = if pair.figure == "throughput" && pair.clients <= 4 { 21.0 } else { 42.0 };
         assert!(pair.error() <= most, "{pair:?}");
     }
 }

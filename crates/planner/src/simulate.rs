@@ -72,6 +72,8 @@ pub struct Submission {
     pub notify_ns: f64,
     /// Between two kernels of a stream.
     pub between_ns: f64,
+    /// How many times longer than this it takes in slow times at most, where a host does it.
+    pub slowest: f64,
     /// What all clients of a context pass one after the other; `None` if there is no such place.
     pub common: Option<Common>,
 }
@@ -84,6 +86,13 @@ impl Submission {
         let common = self.common.map(|common| common.on_host(factor));
         let (launch_ns, start_ns, notify_ns) = (self.launch_ns * factor, self.start_ns * factor, self.notify_ns * factor);
         Self { launch_ns, start_ns, notify_ns, common, ..self }
+    }
+
+    /// The same in a slow time, in which a program's host takes so many times as long.
+    fn in_slow_time(self, host: f64) -> Self {
+        let slow = self.on_host(host.min(self.slowest));
+        let longer = |common: Common| Common { kernel_ns: common.kernel_ns * common.slow, ..common };
+        Self { common: slow.common.map(longer), ..slow }
     }
 }
 
@@ -100,6 +109,8 @@ pub struct Common {
     pub longest: u32,
     /// True if processors do its work; else the machine does.
     pub by_host: bool,
+    /// How many times as long it takes for a kernel in slow times, besides what the host does.
+    pub slow: f64,
     /// Threads that do this work for one context, each for its own clients.
     pub engines: u32,
     /// The part of a chain's time in which its thread holds a lock that they share.

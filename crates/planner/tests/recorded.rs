@@ -41,13 +41,24 @@ fn program(blocks: u32, threads: u32, ns: f64, batch: u64) -> Profile {
     }
 }
 
+/// On what programs ran: how many times as long as on the planner's host a launch took, how many
+/// engines cumux had, and which part of a chain's time one kept the others out.
+type On = (f64, u32, Option<f64>);
+
+/// Two engines in one context, before each had its own (decision 0122).
+const ONE_CONTEXT: Option<f64> = Some(1.0 / 1.16);
+
 /// Kernels a second.
-fn rate(profile: &Profile, batch: u64, mode: Mode, clients: usize, (host, engines): (f64, u32)) -> f64 {
+fn rate(profile: &Profile, batch: u64, mode: Mode, clients: usize, (host, engines, locked): On) -> f64 {
     let machine = Machine::whole(card::find("h200").unwrap());
     let work = Work::on(profile, &machine).unwrap();
     let loads: Vec<Load<'_>> =
         (0..clients).map(|client| Load { work: &work, arrival: Arrival::Closed, context: mode.context(client), cap: machine.multiprocessors }).collect();
-    let outcome = run(&machine, &loads, mode.turns(), mode.submission(engines).on_host(host), Effort { requests: 200, events: 3_000_000 });
+    let mut submission = mode.submission(engines).on_host(host);
+    if let (Some(common), Some(locked), Mode::Cumux) = (&mut submission.common, locked, mode) {
+        common.locked = locked;
+    }
+    let outcome = run(&machine, &loads, mode.turns(), submission, Effort { requests: 200, events: 3_000_000 });
     assert!(!outcome.cut, "{mode:?} with {clients} clients ran out of events");
     outcome.clients.iter().map(|client| client.throughput).sum::<f64>() * batch as f64
 }
@@ -82,7 +93,7 @@ fn the_model_says_what_was_measured() {
         (Mode::Cumux, tiny(16, 8), 1_810_525.0),
         (Mode::Cumux, tiny(100, 8), 2_586_801.0),
     ];
-    let (median, worst) = errors(&rows, (1.0, 1));
+    let (median, worst) = errors(&rows, (1.0, 1, None));
     assert!(median < 0.15 && worst < 0.35, "median {median}, worst {worst}");
 }
 
@@ -131,8 +142,8 @@ fn a_slower_host_is_told_by_its_launches() {
         (Mode::Cumux, tiny(16, 8), 1_636_636.0),
         (Mode::Cumux, tiny(100, 8), 2_079_770.0),
     ];
-    let unknown = errors(&rows, (1.0, 2));
-    let known = errors(&rows, (3704.0 / LAUNCH_NS, 2));
+    let unknown = errors(&rows, (1.0, 2, ONE_CONTEXT));
+    let known = errors(&rows, (3704.0 / LAUNCH_NS, 2, ONE_CONTEXT));
     assert!(known.0 < 0.10 && known.1 < 0.35, "median and worst {known:?}");
     assert!(known.0 < unknown.0 && known.1 < unknown.1, "median and worst {known:?}, without the host {unknown:?}");
 }
@@ -140,7 +151,7 @@ fn a_slower_host_is_told_by_its_launches() {
 type Case = (Mode, (Profile, u64, usize), f64);
 
 /// Median and worst error of the model beside these measurements, as parts.
-fn errors(rows: &[Case], on: (f64, u32)) -> (f64, f64) {
+fn errors(rows: &[Case], on: On) -> (f64, f64) {
     let mut errors = Vec::new();
     for (mode, (profile, batch, clients), measured) in rows {
         let predicted = rate(profile, *batch, *mode, *clients, on);
@@ -154,13 +165,18 @@ fn errors(rows: &[Case], on: (f64, u32)) -> (f64, f64) {
     (median, worst)
 }
 
-/// Two engines beside one: 1.16 times the kernels of clients that wait for each (decision 0122), no
-/// more for a client that is alone. The threads of an executor take their part of a full host.
+/// Two engines beside one: 1.16 times the kernels of clients that wait for each (decision 0122),
+/// and 1.2 times as many once more with a context for each (decision 0131); no more for a client
+/// that is alone. The threads of an executor take their part of a full host.
 #[test]
-fn a_second_engine_is_worth_a_sixth() {
+fn a_second_engine_is_worth_more_with_its_own_context() {
     let tiny = program(1, 32, 1300.0, 1);
-    let gain = |clients| rate(&tiny, 1, Mode::Cumux, clients, (1.0, 2)) / rate(&tiny, 1, Mode::Cumux, clients, (1.0, 1));
-    assert!((1.1..1.2).contains(&gain(8)) && (gain(1) - 1.0).abs() < 0.01, "{} {}", gain(8), gain(1));
+    let gain = |clients, locked| {
+        let with = |engines| rate(&tiny, 1, Mode::Cumux, clients, (1.0, engines, locked));
+        with(2) / with(1)
+    };
+    assert!((1.1..1.2).contains(&gain(8, ONE_CONTEXT)), "{}", gain(8, ONE_CONTEXT));
+    assert!((1.32..1.44).contains(&gain(8, None)) && (gain(1, None) - 1.0).abs() < 0.01, "{} {}", gain(8, None), gain(1, None));
     assert!(Mode::Cumux.crowding(16, 16) > 1.15 * Mode::Mps.crowding(16, 16));
     assert!((engines(8), engines(7)) == (2, 1));
 }

@@ -10,7 +10,7 @@ use crate::device::DeviceName;
 use anyhow::{Context as _, bail};
 use cumux_lab::predict::{self, Question, Trial};
 use cumux_lab::report::{
-    Basis, CrowdRow, Decision, FaultRow, Launches, Mig, MigInstance, Outcome, Overlap, OverlapSize, Report, Row, Slices, Source, StreamsRow, Timeline,
+    Basis, CrowdRow, Decision, FaultRow, Launches, Mig, MigInstance, Outcome, Overlap, OverlapSize, Pace, Report, Row, Slices, Source, StreamsRow, Timeline,
 };
 use cumux_planner::card as cards;
 use cumux_planner::mode::{Isolation, LAUNCH_NS, Mode};
@@ -496,16 +496,21 @@ impl<'a> Lab<'a> {
         // What was measured on instances is compared with a prediction of the same ones.
         let there: Vec<&str> = self.instances().iter().map(|instance| instance.profile.as_str()).collect();
         let geometries = if there.is_empty() { known.map_or_else(Vec::new, geometries) } else { vec![there.join(",")] };
-        let mut questions = Vec::new();
-        for (workload, profile) in &self.profiles {
+        let (mut questions, mut paces) = (Vec::new(), Vec::new());
+        for (name, profile) in &self.profiles {
             let machine = predict::machine(&profile.card, memory);
+            // A software GPU's times are those of this machine, which no prediction is about.
+            let alone = if self.software { Vec::new() } else { self.report.alone(name) };
+            let program = predict::Program { name, profile, pace: predict::pace(&machine, profile, trial, &alone) };
+            paces.push(Pace { workload: name.clone(), factor: program.pace });
             for mode in [Mode::TimeSliced, Mode::Mps, Mode::Cumux, Mode::Streams] {
-                questions.extend(crowds.iter().map(|clients| (Question::Share(machine.clone(), mode, *clients), workload.as_str(), profile)));
+                questions.extend(crowds.iter().map(|clients| (Question::Share(machine.clone(), mode, *clients), program)));
             }
             let of_card = known.into_iter().flat_map(|card| geometries.iter().map(move |geometry| Question::Instances(card, geometry)));
-            questions.extend(of_card.map(|question| (question, workload.as_str(), profile)));
+            questions.extend(of_card.map(|question| (question, program)));
         }
         let rows = predict::ask_all(&questions, trial, threads, || self.interrupt.check().is_ok());
+        self.report.model.paces = paces;
         self.interrupt.check()?;
         self.report.sharing.extend(rows);
         self.report.find_slowdowns();

@@ -11,10 +11,6 @@ use crate::work::{Machine, Work};
 
 /// Part of the requests that fall into a slow time.
 const RARE: f64 = 0.02;
-/// How many times longer launches, notices and cumux's own threads take in such a time, at most.
-/// From the lab's `tiny` by time-slicing, one program, on two machines: 99 of 100 requests take at
-/// most 1.49 and 1.57 times as long as half of them.
-const SLOW_SUBMISSION: f64 = 1.5;
 /// Requests of each client that are simulated there, at least.
 const LEAST: u32 = 10;
 
@@ -40,7 +36,7 @@ pub fn run(machine: &Machine, loads: &[Load<'_>], turns: TimeSlices, submission:
         let works: Vec<Option<Work>> =
             loads.iter().enumerate().map(|(at, load)| slow.contains(&at).then(|| load.work.clone().on_host(load.work.unsteady))).collect();
         let slow_loads: Vec<Load<'_>> = loads.iter().zip(&works).map(|(load, work)| Load { work: work.as_ref().unwrap_or(load.work), ..*load }).collect();
-        let found = run_steady(machine, &slow_loads, turns, submission.on_host(slowest.min(SLOW_SUBMISSION)), effort);
+        let found = run_steady(machine, &slow_loads, turns, submission.in_slow_time(slowest), effort);
         for ((fared, load), kind) in outcome.clients.iter_mut().zip(loads).zip(&kinds) {
             let Some(at_its_slowest) = found.clients.get(*kind).filter(|_| slow.contains(kind)) else { continue };
             if at_its_slowest.overloaded && !fared.overloaded {
