@@ -6,7 +6,8 @@ What COMPARED names is passed on from the environment: CUMUX_KERNELS_ON_DEMAND=0
 milliseconds the driver announced it, the core dump was written, the verdict was there, the successor served, and the process with the broken context was gone;
 and what memory and load the machine had. With CUMUX_LOG=debug it also says how kernels went to the card in each quarter of a second after a takeover.
 For each second of each run it prints passes, and what the processors and the card did meanwhile. SERVE_LOGS=FOLDER
-keeps the logs. SERVE_CALM=0 leaves out the runs without faults, before and after.
+keeps the logs. SERVE_CALM=0 leaves out the runs without faults, before and after. SERVE_TURNS=N has N times with faults and N without in turn instead, in one run
+of twice SECONDS: a host is fast and slow for minutes.
 """
 
 import os
@@ -22,6 +23,7 @@ NUMBERS = [] if sys.argv[1:2] == ["--worker"] else [float(word) for word in sys.
 FOLDER = Path(sys.argv[1]).resolve()
 WORKERS, SECONDS, GAP = (NUMBERS + [8, 30.0, 2.0][len(NUMBERS):])[:3]
 WORKERS = int(WORKERS)
+TURNS = int(os.environ.get("SERVE_TURNS", "0"))
 COMPARED = ("CUMUX_CHAINS_AHEAD", "CUMUX_CONNECTIONS", "CUMUX_ENGINE_CONTEXTS", "CUMUX_KERNELS_ON_DEMAND", "CUMUX_STANDBYS")
 
 
@@ -101,7 +103,7 @@ class Watch(threading.Thread):
 
 
 def run(with_faults):
-    seconds = SECONDS if with_faults else min(SECONDS, 15.0)
+    seconds = (2 if TURNS else 1) * SECONDS if with_faults else min(SECONDS, 15.0)
     room = Path(tempfile.mkdtemp(prefix="serve"))
     for name in ("pipe", "log"):
         (room / name).mkdir(mode=0o700)
@@ -122,15 +124,24 @@ def run(with_faults):
     watch = Watch(workers)
     watch.start()
     faults, told, began, machine = 0, 0, [], []
-    end = time.time() + seconds
+    begun = time.time()
+    end = begun + seconds
+    turn = seconds / (2 * TURNS) if TURNS else seconds
     while with_faults and time.time() < end - 1:
-        time.sleep(GAP)
+        next_fault = time.time() + GAP
+        if not TURNS:
+            time.sleep(GAP)
+        elif int((time.time() - begun) / turn) % 2 == 0 or int((next_fault - begun) / turn) % 2 == 0:
+            # The time without faults, or too near to it: a fault's costs belong to its own turn.
+            time.sleep(0.01)
+            continue
         culprit = subprocess.Popen([str(FOLDER / "culprit"), "store"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         culprit.stdout.readline()
         began.append(time.time())
         machine.append((int(re.search(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())[1]) >> 20, os.getloadavg()[0]))
         told += culprit.communicate(timeout=60)[0].startswith("told")
         faults += 1
+        time.sleep(max(0.0, next_fault - time.time()))
     watch.over.wait(max(0.0, end - time.time()))
     watch.over.set()
     failed, rates, longest = 0, [], []
@@ -148,6 +159,8 @@ def run(with_faults):
             failed += 1
             print("   ", text[0][-250:] if text else "no output")
     watch.tell(room)
+    if TURNS and with_faults:
+        tell_turns(room, begun, turn)
     if with_faults:
         tell_steps(room / "log" / "server.log", began, machine)
         tell_ramp(room, began)
@@ -198,6 +211,15 @@ def tell_pace(log):
         print(f"    quarter {number + 1} of {len(at)} executors:", ", ".join(f"{name} {value:.0f}" for name, value in mean.items()))
 
 
+def tell_turns(room, begun, turn):
+    """Passes a second in the turns with faults and in those without."""
+    ends = [float(word) for path in room.glob("start.ends*") for word in path.read_text().split()]
+    rates = [sum(begun + number * turn <= at < begun + (number + 1) * turn for at in ends) / turn for number in range(2 * TURNS)]
+    without, faulty = rates[0::2], rates[1::2]
+    tell = lambda each: f"{sum(each) / TURNS:.1f} passes/s ({' '.join(f'{rate:.0f}' for rate in each)})"
+    print(f"in turns: with faults {tell(faulty)}, without {tell(without)}: {sum(faulty) / sum(without):.3f} (wanted: at least 0.8)")
+
+
 def tell_ramp(room, began):
     """How many passes a second there are in each tenth of a second after a fault, over all faults but the first."""
     ends = [float(word) for path in room.glob("start.ends*") for word in path.read_text().split()]
@@ -214,7 +236,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "--worker":
         work(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4])
     else:
-        measures_calm = os.environ.get("SERVE_CALM") != "0"
+        measures_calm = os.environ.get("SERVE_CALM") != "0" and not TURNS
         before = run(False) if measures_calm else 0
         beside = run(True)
         if measures_calm:

@@ -1,8 +1,7 @@
 //! Predicts once more what a report of the lab has measured, from the profiles beside it: for work
-//! on the planner without a card. With `quieter` what the host has added to the kernels' durations
-//! is taken off, as `cumux record` does by itself since (`cumux_lab::replay::quieter`).
+//! on the planner without a card.
 //!
-//! `cargo run --release -p cumux-lab --example replay -- FOLDER [WORKLOAD] [quieter]`
+//! `cargo run --release -p cumux-lab --example replay -- FOLDER [WORKLOAD]`
 
 use cumux_lab::replay;
 use cumux_lab::report::median_and_worst;
@@ -12,16 +11,14 @@ use std::error::Error;
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let quieter = arguments.pop_if(|last| last == "quieter").is_some();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let folder = arguments.first().ok_or("which folder? It is one that `cumux lab --out` has written")?;
     let folder = Path::new(folder);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("report.json"))?)?;
     let wanted = |workload: &str| arguments.get(1).is_none_or(|wanted| wanted == workload);
     let pairs = replay::pairs(&report, |workload| {
         let text = std::fs::read_to_string(folder.join(format!("profiles/{workload}.json"))).ok().filter(|_| wanted(workload))?;
-        let profile = profile::read(&text).ok()?;
-        Some(if quieter { replay::quieter(profile) } else { profile })
+        profile::read(&text).ok()
     });
     for pair in &pairs {
         println!(

@@ -4,8 +4,7 @@
 use crate::predict::{Program, Trial, machine, pace, share};
 use crate::report::Pair;
 use cumux_planner::mode::Mode;
-use cumux_planner::observe::noise::{Noise, Spread};
-use cumux_planner::profile::{Duration, Profile};
+use cumux_planner::profile::Profile;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -40,29 +39,4 @@ pub fn pairs(report: &Value, profile_of: impl Fn(&str) -> Option<Profile>) -> Ve
         }
     }
     pairs
-}
-
-/// How far the p99 of the sum of two equal random waits is above its mean, in distances of its mean
-/// from its 5th of a hundred.
-const P99_ABOVE_MEAN: f64 = 2.82;
-
-/// A profile of a recorder that did not take off yet what the host adds, nearly as one that does
-/// would have made it. What such a profile lacks is each kernel's low time. It is made up from mean
-/// and p99, as if the kernel were constant and the host added two random waits, one before it
-/// begins and one until its end is seen.
-#[must_use]
-pub fn quieter(mut profile: Profile) -> Profile {
-    let spread = |count: u64, duration: Duration| {
-        let low_ns = duration.mean_ns - (duration.p99_ns - duration.mean_ns).max(0.0) / P99_ABOVE_MEAN;
-        Spread { samples: count, low_ns: low_ns.max(0.0), duration }
-    };
-    let spreads: Vec<Spread> = profile.kernels.iter().map(|kernel| spread(kernel.count, kernel.duration)).collect();
-    let noise = Noise::of(&spreads);
-    for (kernel, spread) in profile.kernels.iter_mut().zip(&spreads) {
-        kernel.duration = noise.without(spread);
-    }
-    for copy in &mut profile.copies {
-        copy.duration = noise.without(&spread(copy.count, copy.duration));
-    }
-    profile
 }

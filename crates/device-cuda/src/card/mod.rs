@@ -66,7 +66,10 @@ fn read_dump() -> Result<Arc<Dump>, DumpError> {
         if let Some(mapped) = &mapped {
             tracing::info!(bytes = mapped.as_bytes().len(), "the core dump is written");
         }
-        dump::read(mapped.as_ref().map_or(&[], MappedDump::as_bytes)).map(Arc::new)
+        let begun = Instant::now();
+        let dump = dump::read(mapped.as_ref().map_or(&[], MappedDump::as_bytes)).map(Arc::new);
+        tracing::debug!(took = ?begun.elapsed(), "the core dump is read");
+        dump
     };
     DUMP.get_or_init(read).clone()
 }

@@ -106,9 +106,22 @@ struct Means {
     multiprocessors: u32,
 }
 
+/// What the driver has read while the card was stopped: of what a long dump consists.
+#[derive(Debug, Default)]
+struct Readings {
+    /// Since when the card is stopped.
+    since: Option<Instant>,
+    /// Pieces that it has got from what was read ahead.
+    answered: u64,
+    /// Chunks that were read ahead, and how long that took.
+    chunks: u64,
+    chunks_took: Duration,
+}
+
 #[derive(Debug, Default)]
 struct Handling {
     stage: Stage,
+    readings: Readings,
     /// What was read ahead since the card was stopped, by memory and number of the chunk.
     ahead: FxHashMap<(u32, u64), Box<[u8]>>,
     area: Option<Area>,
@@ -240,7 +253,9 @@ pub(super) fn stop_or_go(debugger: Debugger, stopped: bool, pass_on: impl FnOnce
     }
     let result = pass_on();
     if let Some(handling) = handling.as_mut() {
-        tracing::debug!(stopped, before = ?handling.stage, "the card was stopped, or let go");
+        let readings = std::mem::take(&mut handling.readings);
+        tracing::debug!(stopped, before = ?handling.stage, ?readings, stopped_for = ?readings.since.map(|since| since.elapsed()), "the card was stopped, or let go");
+        handling.readings.since = stopped.then(Instant::now);
         handling.ahead.clear();
         let names = if stopped { &mut handling.stopped } else { &mut handling.resumed };
         names.insert(debugger.name());
@@ -267,12 +282,17 @@ pub(super) fn read_ahead(debugger: Debugger, piece: Piece, take: impl FnOnce(&[u
     if (handling.ahead.len() + 1) * CHUNK as usize > MOST_AHEAD {
         handling.ahead.clear();
     }
+    let Handling { ahead, readings, .. } = handling;
+    readings.answered += 1;
     let read = || {
+        let begun = Instant::now();
         let mut chunk = vec![0; CHUNK as usize].into_boxed_slice();
         // The end of a memory is no multiple of a chunk: what lies there is not read ahead.
-        if debugger.read(piece.memory, number * CHUNK, &mut chunk) { chunk } else { Box::default() }
+        let is_read = debugger.read(piece.memory, number * CHUNK, &mut chunk);
+        (readings.chunks, readings.chunks_took) = (readings.chunks + 1, readings.chunks_took + begun.elapsed());
+        if is_read { chunk } else { Box::default() }
     };
-    handling.ahead.entry((piece.memory, number)).or_insert_with(read).get(start..end).map(take).is_some()
+    ahead.entry((piece.memory, number)).or_insert_with(read).get(start..end).map(take).is_some()
 }
 
 /// The driver has read this itself.

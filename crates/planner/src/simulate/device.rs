@@ -72,8 +72,7 @@ enum Turn {
 /// Kernels of one context that run at the same time, at most. Measured with kernels of one block:
 /// 16 and 32 clients of NVIDIA's MPS get 13.6 and 13.8 times as much as one from an H100
 /// (`benches/h200.sh`, W1 with 23 us), and 16 get 12.6 times as much from an H200 (the lab's `spin`
-/// with 207 us). Through cumux it is 12.1 times with 13 busy streams at most and 13.3 with 17, and
-/// 99 of 100 requests take as long as two.
+/// with 207 us). Through cumux it is 12.1 times with 13 busy streams at most and 13.3 with 17.
 const AT_ONCE: usize = 13;
 
 #[derive(Debug)]
@@ -84,8 +83,6 @@ pub(super) struct Device {
     contexts: Vec<Context>,
     turn: Turn,
     turns: TimeSlices,
-    /// Whether streams keep to their queues.
-    keeps_queues: bool,
     /// Of each client: its context, multiprocessors that it uses, and its most.
     clients: Vec<(usize, f64, f64)>,
     occupied_ns: f64,
@@ -93,7 +90,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    pub(super) fn new(machine: &Machine, loads: &[Load<'_>], contexts: usize, turns: TimeSlices, keeps_queues: bool) -> Self {
+    pub(super) fn new(machine: &Machine, loads: &[Load<'_>], contexts: usize, turns: TimeSlices) -> Self {
         Self {
             now: 0.0,
             multiprocessors: f64::from(machine.multiprocessors),
@@ -101,7 +98,6 @@ impl Device {
             contexts: (0..contexts).map(|_| Context { slow: (1.0, 1.0), ..Context::default() }).collect(),
             turn: Turn::Of(0, 0.0),
             turns,
-            keeps_queues,
             clients: loads.iter().map(|load| (load.context, 0.0, f64::from(load.cap.min(machine.multiprocessors)))).collect(),
             occupied_ns: 0.0,
             active_ns: 0.0,
@@ -201,12 +197,8 @@ impl Device {
     fn give_out(&mut self, number: usize) {
         let (context, now_free) = (&mut self.contexts[number], self.multiprocessors);
         let mut begun = context.kernels.iter().filter(|kernel| kernel.running > 0).count();
-        // The kernels that began first are first in their queues.
-        let mut queues = [false; AT_ONCE];
         for kernel in &mut context.kernels {
-            let queue = (kernel.owner.0 + kernel.owner.1 as usize) % AT_ONCE;
-            let is_behind = self.keeps_queues && std::mem::replace(&mut queues[queue], true);
-            if kernel.left == 0 || is_behind || (kernel.running == 0 && begun >= AT_ONCE) {
+            if kernel.left == 0 || (kernel.running == 0 && begun >= AT_ONCE) {
                 continue;
             }
             let (_, used, cap) = &mut self.clients[kernel.owner.0];
