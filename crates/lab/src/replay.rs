@@ -2,7 +2,7 @@
 //! on the planner without a card.
 
 use crate::predict::{Program, Trial, machine, pace, share};
-use crate::report::Pair;
+use crate::report::{COMPARED, Pair};
 use cumux_planner::mode::Mode;
 use cumux_planner::profile::Profile;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub fn pairs(report: &Value, profile_of: impl Fn(&str) -> Option<Profile>) -> Ve
     let memory = report["device"]["memory_mib"].as_u64().unwrap_or(0) as u32;
     let trial = Trial { requests: 100, host, processors };
     let measured = || report["sharing"].as_array().into_iter().flatten().filter(|row| row["source"] == "measured" && row["basis"] == "requests");
-    let mode_of = |row: &Value| [Mode::TimeSliced, Mode::Mps, Mode::Cumux].into_iter().find(|mode| row["mode"] == mode.name());
+    let mode_of = |row: &Value| COMPARED.into_iter().find(|mode| row["mode"] == mode.name());
     let mut paces = BTreeMap::new();
     let mut pairs = Vec::new();
     for row in measured() {

@@ -1,7 +1,10 @@
 //! The lab's results. docs/lab.md explains each field.
 
-use cumux_planner::mode::Mode;
+use cumux_planner::mode::{LAUNCH_NS, Mode};
 use serde::Serialize;
+
+/// The ways whose predictions are compared with what the lab measures.
+pub const COMPARED: [Mode; 3] = [Mode::TimeSliced, Mode::Mps, Mode::Cumux];
 
 /// The word in `format`.
 pub const FORMAT: &str = "cumux-lab";
@@ -287,6 +290,19 @@ pub struct Launches {
     pub factor: f64,
 }
 
+/// Hosts that are believed to be so many times slower than the planner's.
+const FACTORS: (f64, f64) = (0.25, 4.0);
+
+impl Launches {
+    /// What counts once a launch has taken so long: what else a machine does makes launches longer
+    /// and never shorter, so the shortest.
+    #[must_use]
+    pub fn note(before: Option<Self>, launch_ns: f64) -> Self {
+        let launch_ns = before.map_or(launch_ns, |before| before.launch_ns.min(launch_ns));
+        Self { launch_ns, factor: (launch_ns / LAUNCH_NS).clamp(FACTORS.0, FACTORS.1) }
+    }
+}
+
 /// A program faults beside others.
 #[derive(Debug, Clone, Serialize)]
 pub struct FaultRow {
@@ -478,7 +494,7 @@ impl Report {
     #[must_use]
     pub fn alone(&self, workload: &str) -> Vec<(Mode, f64)> {
         let row = |mode: Mode| self.row(mode.name(), workload, 1, Source::Measured).filter(|row| row.basis == Basis::Requests);
-        [Mode::TimeSliced, Mode::Mps, Mode::Cumux].into_iter().filter_map(|mode| Some((mode, row(mode)?.throughput))).collect()
+        COMPARED.into_iter().filter_map(|mode| Some((mode, row(mode)?.throughput))).collect()
     }
 
     /// How far predictions of a workload's throughput are off, in percent; 0 where nothing was
@@ -569,6 +585,41 @@ mod tests {
             assert_eq!(report.model.pairs.iter().map(|pair| pair.figure).collect::<Vec<_>>(), wanted, "{basis:?}");
             assert_eq!(report.model.worst_error, (!wanted.is_empty()).then_some(0.0));
         }
+    }
+
+    #[test]
+    fn the_shortest_launch_counts() {
+        let first = Launches::note(None, 2.0 * LAUNCH_NS);
+        assert_eq!(first.factor, 2.0);
+        let factor = |launch_ns| Launches::note(Some(first), launch_ns).factor;
+        assert_eq!((factor(3.0 * LAUNCH_NS), factor(1.5 * LAUNCH_NS), factor(0.0)), (2.0, 1.5, FACTORS.0));
+        assert_eq!(Launches::note(None, 9.0 * LAUNCH_NS).factor, FACTORS.1);
+    }
+
+    #[test]
+    fn one_copy_by_each_measured_way_is_alone() {
+        let row = |mode: &str, clients, source, basis| Row {
+            mode: mode.into(),
+            workload: "yours".into(),
+            clients,
+            source,
+            basis,
+            throughput: 10.0,
+            slowdown: 1.0,
+            p50_us: 1.0,
+            p99_us: 2.0,
+            start_ms: None,
+            latencies_us: vec![],
+        };
+        let mut report = Report::new();
+        report.sharing = vec![
+            row("cumux", 1, Source::Measured, Basis::Requests),
+            row("cumux", 2, Source::Measured, Basis::Requests),
+            row("mps", 1, Source::Predicted, Basis::Requests),
+            row("time_sliced", 1, Source::Measured, Basis::Programs),
+        ];
+        assert_eq!(report.alone("yours"), [(Mode::Cumux, 10.0)]);
+        assert!(report.alone("tiny").is_empty());
     }
 
     #[test]

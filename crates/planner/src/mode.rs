@@ -282,7 +282,7 @@ impl Mode {
             Mode::Exclusive | Mode::TimeSliced | Mode::CumuxOwn => "the faulting program",
             Mode::Streams => "all: they are one process",
             Mode::Mps => "all clients of the server",
-            Mode::Cumux => "the faulting program; the others pause (0.1 to 0.6 s on a real card)",
+            Mode::Cumux => "the faulting program; the others pause (0.1 to 2 s on a real card)",
         }
     }
 

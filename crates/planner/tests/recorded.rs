@@ -177,6 +177,7 @@ fn a_second_engine_is_worth_more_with_its_own_context() {
     };
     assert!((1.1..1.2).contains(&gain(8, ONE_CONTEXT)), "{}", gain(8, ONE_CONTEXT));
     assert!((1.32..1.44).contains(&gain(8, None)) && (gain(1, None) - 1.0).abs() < 0.01, "{} {}", gain(8, None), gain(1, None));
+    assert!(Mode::Cumux.slowest_submission(16, 16) > 1.15 * Mode::Mps.slowest_submission(16, 16));
     assert!(Mode::Cumux.crowding(16, 16) > 1.15 * Mode::Mps.crowding(16, 16));
     assert!((engines(8), engines(7)) == (2, 1));
 }

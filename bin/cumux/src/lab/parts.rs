@@ -15,7 +15,7 @@ use cumux_lab::report::{
     Basis, CrowdRow, Decision, FaultRow, Launches, Mig, MigInstance, Outcome, Overlap, OverlapSize, Pace, Report, Row, Slices, Source, StreamsRow, Timeline,
 };
 use cumux_planner::card as cards;
-use cumux_planner::mode::{Isolation, LAUNCH_NS, Mode};
+use cumux_planner::mode::{Isolation, Mode};
 use cumux_planner::plan::{Program, Wishes, make_with};
 use cumux_planner::profile::Profile;
 use cumux_planner::simulate::quantile;
@@ -28,8 +28,6 @@ use std::time::Duration;
 const SLACK: Duration = Duration::from_secs(120);
 /// About how long a crowd of the user's program takes on a card: it starts, and has its rounds.
 const OWN_SECONDS: f64 = 15.0;
-/// Hosts that are believed to be so many times slower than the planner's.
-const FACTORS: (f64, f64) = (0.25, 4.0);
 /// Failures after which a way is given up.
 const MOST_FAILURES: usize = 2;
 /// Programs beside the one that faults.
@@ -256,15 +254,14 @@ impl<'a> Lab<'a> {
         Ok((Outcome::Ran, "launches of small kernels by one program, without a daemon: the predictions are made for a host where they take so long".into()))
     }
 
-    /// What else a machine does makes launches longer and never shorter: the shortest counts.
+    /// Measures what a launch costs now.
     fn measure_launches(&mut self) -> anyhow::Result<()> {
         #[derive(Deserialize)]
         struct Found {
             launch_ns: f64,
         }
         let Found { launch_ns } = self.alone(&["launches"])?.result()?;
-        let launch_ns = self.report.launches.map_or(launch_ns, |before| before.launch_ns.min(launch_ns));
-        self.report.launches = Some(Launches { launch_ns, factor: (launch_ns / LAUNCH_NS).clamp(FACTORS.0, FACTORS.1) });
+        self.report.launches = Some(Launches::note(self.report.launches, launch_ns));
         Ok(())
     }
 
