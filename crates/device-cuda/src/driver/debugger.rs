@@ -25,6 +25,9 @@ pub(super) const READ_ERRORS_WORDS: [usize; 2] = [1, 1205];
 const FIRST_ERROR: usize = 2;
 const ERROR_WORDS: usize = 12;
 const MOST_ERRORS: u32 = 100;
+/// The bit of a multiprocessor's register that says that it was stopped: `BPT_PAUSE` of
+/// `HWW_GLOBAL_ESR`.
+const PAUSED: u32 = 0x20;
 
 /// `NVOS54_PARAMETERS`.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +126,17 @@ impl Debugger {
     /// The first multiprocessors of the card, so many, that have reported an error or a pause.
     /// `None` if they cannot be asked.
     pub(super) fn reporting(self, multiprocessors: u32) -> Option<Vec<u32>> {
+        Some(self.read_errors(multiprocessors)?.into_iter().map(|(sm, _)| sm).collect())
+    }
+
+    /// Those of them that have reported an error, not a pause alone.
+    pub(super) fn faulting(self, multiprocessors: u32) -> Option<Vec<u32>> {
+        Some(self.read_errors(multiprocessors)?.into_iter().filter(|(_, [sm, warp])| sm & !PAUSED != 0 || *warp != 0).map(|(sm, _)| sm).collect())
+    }
+
+    /// The first multiprocessors of the card, so many, that have reported something, with the
+    /// registers of the multiprocessor and of a warp. `None` if they cannot be asked.
+    fn read_errors(self, multiprocessors: u32) -> Option<Vec<(u32, [u32; 2])>> {
         let mut reporting = Vec::new();
         let [number, first] = READ_ERRORS_WORDS;
         for begin in (0..multiprocessors).step_by(MOST_ERRORS as usize) {
@@ -133,8 +147,8 @@ impl Debugger {
                 return None;
             }
             // The first two words are the multiprocessor's register and that of a warp.
-            let registers = words.get(FIRST_ERROR..)?.chunks_exact(ERROR_WORDS);
-            reporting.extend((begin..begin + count).zip(registers).filter(|(_, words)| words.iter().take(2).any(|word| *word != 0)).map(|(sm, _)| sm));
+            let registers = words.get(FIRST_ERROR..)?.chunks_exact(ERROR_WORDS).filter_map(|words| words.first_chunk::<2>().copied());
+            reporting.extend((begin..begin + count).zip(registers).filter(|(_, registers)| *registers != [0, 0]));
         }
         Some(reporting)
     }

@@ -14,6 +14,8 @@
 //!   lets warps go, what multiprocessors have reported is forgotten, as a debugger does it: whoever
 //!   goes on stops at once on a multiprocessor with an error, and an illegal instruction is passed
 //!   over.
+//!   Where many warps have stopped, those of multiprocessors without an error are hidden from the
+//!   driver, which would read each of their registers: a full card stood still for 1.5 s.
 //! - *Resumed*: the card goes on, and a millisecond later the driver resets the context's channels,
 //!   which cuts every kernel that still runs. That request is held until this process ends or
 //!   closes a card. From here on the card is this module's: if the driver wants to stop it or let
@@ -34,7 +36,7 @@
 
 use super::debugger::{Debugger, Piece};
 use super::messages::{is_fault_announced, notify_noticed};
-use crate::fault::{FaultPlace, Rounds, StillWarps, WarpRecords};
+use crate::fault::{FaultPlace, HiddenWarps, Rounds, StillWarps, WarpRecords};
 use core::ffi::c_int;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
@@ -92,6 +94,8 @@ enum Stage {
 struct Area {
     piece: Piece,
     bytes: Vec<u8>,
+    /// The warps of which the driver does not know.
+    hidden: HiddenWarps,
 }
 
 /// How warps can be let go.
@@ -129,6 +133,8 @@ struct Handling {
     /// The debuggers of cards that the driver has stopped, and let continue.
     stopped: BTreeSet<(u32, u32)>,
     resumed: BTreeSet<(u32, u32)>,
+    /// Whether warps were hidden from the driver.
+    hides: bool,
     /// Where the dump has seen exceptions.
     places: Vec<FaultPlace>,
     /// How many multiprocessors the driver asks for errors.
@@ -165,14 +171,23 @@ impl Handling {
             let forgotten = debugger.clear_errors(self.multiprocessors);
             tracing::debug!(?forgotten, "the driver lets warps go: errors are forgotten");
         }
+        let Some(Area { bytes: read, hidden, .. }) = self.area.take().filter(|area| area.piece == piece) else { return true };
+        // As the driver has read it.
+        let mut shown = read.clone();
+        hidden.hide(&mut shown);
         // Who has faulted again is found by what multiprocessors report.
         let multiprocessors = self.multiprocessors;
-        if let Some(area) = self.area.take().filter(|area| area.piece == piece && multiprocessors > 0)
-            && let Some(records) = WarpRecords::learn(&area.bytes, bytes)
+        if multiprocessors > 0
+            && let Some(records) = WarpRecords::learn(&shown, bytes)
         {
-            self.means = Some(Means { records, debugger, area: piece, first: area.bytes.into(), multiprocessors });
+            self.means = Some(Means { records, debugger, area: piece, first: read.into(), multiprocessors });
         }
-        true
+        if hidden.count() == 0 {
+            return true;
+        }
+        let mut written = bytes.to_vec();
+        hidden.release(&mut written);
+        !debugger.write(piece.memory, piece.offset, &mut written)
     }
 }
 
@@ -211,6 +226,11 @@ pub(crate) fn note_fault_places(places: impl FnOnce() -> Vec<FaultPlace>) {
     if let Some(handling) = HANDLING.lock().as_mut().filter(|handling| handling.places.is_empty()) {
         handling.places = places();
     }
+}
+
+/// Whether warps were hidden from the driver: its dump does not list all kernels on the card.
+pub(crate) fn hides_warps() -> bool {
+    HANDLING.lock().as_ref().is_some_and(|handling| handling.hides)
 }
 
 /// The driver asks so many multiprocessors for errors, or more.
@@ -295,11 +315,16 @@ pub(super) fn read_ahead(debugger: Debugger, piece: Piece, take: impl FnOnce(&[u
     ahead.entry((piece.memory, number)).or_insert_with(read).get(start..end).map(take).is_some()
 }
 
-/// The driver has read this itself.
-pub(super) fn after_read(piece: Piece, bytes: &[u8]) {
+/// The driver has read this itself. What it needs not look at is hidden from it.
+pub(super) fn after_read(debugger: Debugger, piece: Piece, bytes: &mut [u8]) {
     let mut handling = HANDLING.lock();
     if let Some(handling) = handling.as_mut().filter(|handling| piece.length >= LEAST_AREA && handling.stage == Stage::Stopped) {
-        handling.area = Some(Area { piece, bytes: bytes.to_vec() });
+        let read = bytes.to_vec();
+        let faulting = debugger.faulting(WarpRecords::count_multiprocessors(&read)).unwrap_or_default();
+        let hidden = WarpRecords::hide_others(bytes, &faulting.iter().copied().map(u64::from).collect()).unwrap_or_default();
+        tracing::debug!(?faulting, hidden = hidden.count(), "the warps' records are read");
+        handling.hides |= hidden.count() > 0;
+        handling.area = Some(Area { piece, bytes: read, hidden });
     }
 }
 
@@ -506,14 +531,32 @@ mod tests {
         let piece = |memory| Piece { memory, offset: 0, length: LEAST_AREA };
         let mut handling = Handling { stage: Stage::Stopped, ..Handling::default() };
         let write = |handling: &mut Handling, memory, read: &[u8], written: &[u8]| {
-            handling.area = Some(Area { piece: piece(memory), bytes: read.to_vec() });
+            handling.area = Some(Area { piece: piece(memory), bytes: read.to_vec(), hidden: HiddenWarps::default() });
             handling.before_write(card(memory), piece(memory), written)
         };
         assert!(write(&mut handling, 1, &read, &written) && handling.means.is_none());
         handling.multiprocessors = 4;
         assert!(write(&mut handling, 1, &read, &written) && handling.means.is_some());
         assert!(write(&mut handling, 2, &written, &written), "a second card, on which nothing has stopped");
-        assert_eq!(handling.means.map(|means| means.area), Some(piece(1)));
+        assert_eq!(handling.means.take().map(|means| means.area), Some(piece(1)));
+
+        // Where warps were hidden, how warps are let go is learnt from those that the driver saw.
+        let many: Vec<usize> = (0..10).collect();
+        let mut read = WarpRecords::area_on_whole_multiprocessors(&many);
+        read.resize(LEAST_AREA as usize, 0);
+        let mut shown = read.clone();
+        let hidden = WarpRecords::hide_others(&mut shown, &[3].into()).expect("hidden");
+        let mut written = shown.clone();
+        let write = |handling: &mut Handling, written: &[u8]| {
+            handling.area = Some(Area { piece: piece(1), bytes: read.clone(), hidden: hidden.clone() });
+            // Nobody answers this debugger: what the driver has is written.
+            assert!(handling.before_write(card(1), piece(1), written));
+        };
+        write(&mut handling, &written);
+        assert!(handling.means.is_none(), "it has let nobody go");
+        WarpRecords::for_tests().release(&mut written, &StillWarps::default());
+        write(&mut handling, &written);
+        assert_eq!(handling.means.map(|means| means.first.to_vec()), Some(read.clone()), "as it was");
     }
 
     /// Otherwise the driver's call that ends the context would wait as long as the reset.

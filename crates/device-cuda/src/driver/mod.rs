@@ -58,7 +58,7 @@ pub(crate) use device::DeviceHandle;
 pub(crate) use dumps::{MappedDump, share_dump};
 pub(crate) use graph::{ChainDraft, ChainGraph, GraphKernel};
 pub(crate) use handle::{Array, Function, GreenContext, MipmappedArray, Module, Stream};
-pub(crate) use handling::{faults_again, note_fault_places, stop_watching_requests, watch_requests};
+pub(crate) use handling::{faults_again, hides_warps, note_fault_places, stop_watching_requests, watch_requests};
 pub(crate) use launch::LaunchShape;
 pub(crate) use messages::{is_fault_announced, listen_to_driver};
 pub(crate) use module::CompileError;

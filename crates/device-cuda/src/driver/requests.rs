@@ -102,7 +102,7 @@ unsafe fn answer(descriptor: c_int, request: c_ulong, argument: *mut c_void, pas
             let result = pass_on();
             if result == 0 && read_control().status == 0 {
                 // SAFETY: the request has filled the driver's buffer, which has that length.
-                handling::after_read(piece, unsafe { core::slice::from_raw_parts(transfer.buffer, transfer.length as usize) });
+                handling::after_read(debugger, piece, unsafe { core::slice::from_raw_parts_mut(transfer.buffer, transfer.length as usize) });
             }
             result
         }

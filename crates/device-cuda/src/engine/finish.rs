@@ -4,7 +4,7 @@
 
 use super::message::{FIRST_ENGINE, Message};
 use super::state::{ContextState, Engine, Parting};
-use crate::driver::faults_again;
+use crate::driver::{faults_again, hides_warps};
 use crate::fault::{Dump, Verdict};
 use crate::track::{Flight, Reporting};
 use cumux_device::{ClientId, Outcome, Report};
@@ -34,7 +34,9 @@ impl Engine {
     pub(super) fn part_from(&mut self, running: BTreeSet<ClientId>, verdict: &Verdict, dump: Option<&Dump>) {
         let resident = |handle: u64| dump.is_some_and(|dump| dump.resident.contains(&handle));
         let waits = self.streams.tracker.flights().filter(|(_, flight)| running.contains(&flight.client));
-        let was_on_card = waits.filter_map(|(_, flight)| self.streams.tracker.estimates.kernel(flight.kernel()?)).any(|kernel| resident(kernel.handle));
+        let are_resident = waits.filter_map(|(_, flight)| self.streams.tracker.estimates.kernel(flight.kernel()?)).any(|kernel| resident(kernel.handle));
+        // The dump lists no kernels whose warps were hidden from it.
+        let was_on_card = are_resident || hides_warps();
         let Some(mut finish) = self.report_verdict(verdict, dump.and_then(Dump::describe_place)) else { return };
         if !was_on_card {
             finish.until = Instant::now() + self.shared.fault_wait;

@@ -28,6 +28,6 @@ pub(crate) use loss::Loss;
 pub(crate) use message::{FAULT_NOTICED, announces_fault, read_line};
 pub(crate) use rounds::Rounds;
 pub(crate) use verdict::{FlyingKernel, KnownKernel, Launchers, Rule, STILL_MS, Verdict, decide};
-pub(crate) use warps::{FaultPlace, StillWarps, WarpRecords};
+pub(crate) use warps::{FaultPlace, HiddenWarps, StillWarps, WarpRecords};
 pub(crate) use watch::{DumpState, Notice, Watch};
 pub(crate) use whose::{Membership, Whose, whose};

@@ -33,6 +33,9 @@ const WAITS: u32 = 0x100;
 /// have cleared it at later ones.
 const GOES: u32 = 1;
 
+/// Fewer warps than this are not hidden: the driver reads and writes them in 5 ms.
+const LEAST_HIDDEN: usize = 32;
+
 /// Where the dump has seen an exception.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FaultPlace {
@@ -68,6 +71,31 @@ impl WarpRecords {
             records += 1;
         }
         (records > 0).then_some(WarpRecords(()))
+    }
+
+    /// Hides the warps that wait on other multiprocessors than these from whoever reads the area:
+    /// their states are those of warps that are not there. One more multiprocessor stays, so that
+    /// it is seen how its warps are let go. `None` if the area is not laid out as this module knows
+    /// it, or if that is not worth it.
+    pub(crate) fn hide_others(area: &mut [u8], faulting: &BTreeSet<u64>) -> Option<HiddenWarps> {
+        let is_known = |at: usize| word(area, at).is_none_or(|state| state & !(WAITS | GOES) == 0);
+        if faulting.is_empty() || !states(area).all(is_known) {
+            return None;
+        }
+        let waiting: Vec<usize> = states(area).filter(|at| waits(area, *at)).collect();
+        let witness = waiting.iter().map(|at| multiprocessor(*at)).find(|sm| !faulting.contains(sm))?;
+        let hidden: Vec<usize> = waiting.into_iter().filter(|at| multiprocessor(*at) != witness && !faulting.contains(&multiprocessor(*at))).collect();
+        if hidden.len() < LEAST_HIDDEN {
+            return None;
+        }
+        let hidden = HiddenWarps(hidden);
+        hidden.hide(area);
+        Some(hidden)
+    }
+
+    /// The multiprocessors up to the last one on which a warp waits: so many.
+    pub(crate) fn count_multiprocessors(area: &[u8]) -> u32 {
+        states(area).filter(|at| waits(area, *at)).last().map_or(0, |at| multiprocessor(at) as u32 + 1)
     }
 
     /// Finds the warps that wait in both areas and have the same record but for their state: they
@@ -152,6 +180,35 @@ impl StillWarps {
     }
 }
 
+/// Warps that wait and were hidden, by the places of their states.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct HiddenWarps(Vec<usize>);
+
+impl HiddenWarps {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Hides them in an area as it was read.
+    pub(crate) fn hide(&self, area: &mut [u8]) {
+        self.set_states(area, 0);
+    }
+
+    /// Lets them continue in an area in which all others do.
+    pub(crate) fn release(&self, area: &mut [u8]) {
+        self.set_states(area, GOES);
+    }
+
+    fn set_states(&self, area: &mut [u8], new: u32) {
+        for at in &self.0 {
+            if let Some(state) = area.get_mut(*at..at.saturating_add(4)) {
+                state.copy_from_slice(&new.to_le_bytes());
+            }
+        }
+    }
+}
+
 /// Where the states of all records are.
 fn states(area: &[u8]) -> impl Iterator<Item = usize> + use<> {
     (FIRST_STATE..area.len()).step_by(RECORD)
@@ -188,6 +245,15 @@ impl WarpRecords {
         let mut area = vec![0; FIRST_STATE + 10 * WARPS_OF_SM * RECORD];
         for sm in sms {
             area[FIRST_STATE + sm * WARPS_OF_SM * RECORD..][..4].copy_from_slice(&(WAITS | GOES).to_le_bytes());
+        }
+        area
+    }
+
+    /// An area in which all warps of these multiprocessors wait.
+    pub(crate) fn area_on_whole_multiprocessors(sms: &[usize]) -> Vec<u8> {
+        let mut area = Self::area_on_multiprocessors(&[]);
+        for record in sms.iter().flat_map(|sm| sm * WARPS_OF_SM..(sm + 1) * WARPS_OF_SM) {
+            area[FIRST_STATE + record * RECORD..][..4].copy_from_slice(&(WAITS | GOES).to_le_bytes());
         }
         area
     }
@@ -275,6 +341,49 @@ mod tests {
         assert_eq!((WarpRecords(()).count_others(&now, &still(&[3])), WarpRecords(()).count_others(&now, &still(&[0, 3, 4, 7]))), (2, 0));
     }
 
+    /// The driver's dump takes as long as there are warps that wait; only those beside an exception
+    /// are evidence.
+    #[test]
+    fn warps_beside_no_exception_are_hidden_and_go_on_with_the_others() {
+        let records = WarpRecords(());
+        let mut read = WarpRecords::area_on_multiprocessors(&[]);
+        let fill = |area: &mut Vec<u8>, sm: usize, warps: usize| {
+            for record in sm * WARPS_OF_SM..sm * WARPS_OF_SM + warps {
+                area[FIRST_STATE + record * RECORD..][..4].copy_from_slice(&(WAITS | GOES).to_le_bytes());
+            }
+        };
+        for (sm, warps) in [(1, 3), (2, 30), (4, 20), (7, 12)] {
+            fill(&mut read, sm, warps);
+        }
+        assert_eq!(WarpRecords::count_multiprocessors(&read), 8);
+        let mut shown = read.clone();
+        let hidden = WarpRecords::hide_others(&mut shown, &[4, 9].into()).expect("hidden");
+        assert_eq!((hidden.count(), records.multiprocessors(&shown)), (42, [1, 4].into()), "the first other one is the witness");
+        let mut again = read.clone();
+        hidden.hide(&mut again);
+        assert_eq!(again, shown);
+        // The driver lets go those that it has seen, and the hidden ones go with them.
+        let mut written = shown.clone();
+        assert_eq!(records.release(&mut written, &StillWarps::default()), 23);
+        assert!(WarpRecords::learn(&shown, &written).is_some());
+        hidden.release(&mut written);
+        assert_eq!(written, continued(read.clone()));
+
+        let hide = |area: &[u8], faulting: &[u64]| {
+            let mut shown = area.to_vec();
+            let hidden = WarpRecords::hide_others(&mut shown, &faulting.iter().copied().collect());
+            assert_eq!(hidden.is_none(), shown == area);
+            hidden.map(|hidden| hidden.count())
+        };
+        assert_eq!((hide(&read, &[9]), hide(&read, &[2, 9])), (Some(62), Some(32)));
+        assert_eq!(hide(&read, &[]), None, "a trap: any of them can have been it");
+        assert_eq!(hide(&read, &[2, 7]), None, "some are left to the driver");
+        assert_eq!(hide(&read, &[1, 2, 4, 7]), None);
+        assert_eq!(hide(&[], &[2]), None);
+        read[FIRST_STATE + 500 * RECORD + 1] = 2;
+        assert_eq!(hide(&read, &[4]), None, "another layout");
+    }
+
     #[test]
     fn areas_of_any_size_do_no_harm() {
         let whole = area(&[0, 9]);
@@ -285,6 +394,8 @@ mod tests {
             let _ = WarpRecords(()).find_unmoved(&cut, &whole);
             let _ = WarpRecords(()).find_faulting(&whole[..end], &[FaultPlace { sm: 0, code: Some(7..9) }, FaultPlace { sm: u64::MAX, code: None }]);
             let _ = WarpRecords::learn(&whole[..end], &cut);
+            let _ = (WarpRecords::hide_others(&mut cut, &[0].into()), WarpRecords::count_multiprocessors(&whole[..end]));
+            HiddenWarps(vec![0, end, usize::MAX - 9]).release(&mut cut);
         }
     }
 }
