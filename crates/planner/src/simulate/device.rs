@@ -5,6 +5,10 @@ use super::{Load, TimeSlices};
 use crate::work::{KernelWork, Machine};
 use std::collections::VecDeque;
 
+/// Blocks of one kernel of which less than the rest of this part is done are one group with those
+/// that begin now.
+const MERGED: f64 = 0.98;
+
 /// Whose work: client and stream.
 type Owner = (usize, u32);
 
@@ -214,6 +218,17 @@ impl Device {
             *used += part;
             kernel.left -= blocks;
             kernel.running += blocks;
+            // Many small groups of many kernels would end one after the other, each an event.
+            let begun_just_before = context.groups.iter_mut().rev().find(|group| group.owner == kernel.owner && group.left_ns > MERGED * kernel.block_ns);
+            if let Some(group) = begun_just_before {
+                let (there, more) = (f64::from(group.blocks), f64::from(blocks));
+                group.left_ns = (group.left_ns * there + kernel.block_ns * more) / (there + more);
+                group.blocks += blocks;
+                if now_free - context.used < DUST {
+                    break;
+                }
+                continue;
+            }
             context.groups.push(Group {
                 owner: kernel.owner,
                 blocks,
