@@ -32,7 +32,7 @@ fn require_within(median: f64, worst: f64, found: &[Pair]) {
 /// anything.
 #[test]
 fn the_model_still_says_what_the_lab_has_measured() {
-    for folder in ["lab", "lab-h100"] {
+    for folder in ["lab", "lab-h200"] {
         let found = replay(folder, |workload| OWN.contains(&workload));
         assert_eq!(found.len(), 120, "{folder}");
         require_within(5.0, 28.0, &found);
@@ -48,10 +48,10 @@ fn require_resnet(folder: &str) {
 
 #[test]
 fn resnet_is_predicted_on_an_h200() {
-    require_resnet("lab");
+    require_resnet("lab-h200");
 }
 
 #[test]
 fn resnet_is_predicted_on_an_h100() {
-    require_resnet("lab-h100");
+    require_resnet("lab");
 }

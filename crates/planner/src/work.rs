@@ -147,7 +147,7 @@ const DRAW: f64 = 2.0;
 const UNKNOWN_BOUND: f64 = 0.5;
 /// The part of a recorded gap before a launch that the launch's own time has, too: what the runtime
 /// does between two calls of the driver. The lab's `tiny`, which does nothing but launch through
-/// the runtime, has gaps of 378 and 357 ns (benches/results/lab, lab-h100), and a launch's time
+/// the runtime, has gaps of 378 and 357 ns (two labs), and a launch's time
 /// ([`crate::mode::LAUNCH_NS`], `cumux lab`) is measured in such a loop.
 const GAP_IN_LAUNCH_NS: f64 = 350.0;
 /// A host that was slower still did something else once in a while, which its mean has already.

@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Its name among the workloads.
 pub const NAME: &str = "yours";
@@ -32,11 +32,10 @@ const MOST_SILENT: u32 = 2;
 const ROUNDS: u32 = 2;
 /// Few programs are as fast as the host lets them, which is slow for a minute now and then, and for
 /// one process and not for another. So, on a card, crowds of at most so many are started once more
-/// after the largest crowd, and those of at most so many twice.
-const MOST_TWICE: u32 = 4;
-const MOST_THRICE: u32 = 2;
+/// after the largest crowd, and then those of at most so many once again.
+const MOST_AGAIN: [u32; 2] = [4, 2];
 /// Not where the copies take longer to get ready: the lab would take more than eight minutes.
-const LONGEST_TWICE: Duration = Duration::from_secs(8);
+const LONGEST_AGAIN: Duration = Duration::from_secs(8);
 
 /// What a crowd has shown.
 #[derive(Debug)]
@@ -63,8 +62,8 @@ pub struct Setting<'a> {
     pub memory: &'a MemoryMeter,
     pub libraries: &'a Path,
     pub software: bool,
-    /// Small crowds run twice.
-    pub twice: bool,
+    /// Small crowds are started again, until then.
+    pub again_until: Option<Instant>,
     pub interrupt: &'a Interrupt,
 }
 
@@ -102,8 +101,9 @@ impl Own {
     pub fn share(&mut self, setting: Setting<'_>, crowds: &[u32], mut add: impl FnMut(&Shown, Option<f64>)) -> anyhow::Result<String> {
         let mut found = Vec::new();
         let done = self.share_each(setting, crowds, &mut found).and_then(|remark| {
-            if setting.twice {
-                repeat_small(&mut found, |clients| Ok(self.run(setting, clients, 1).with_context(|| at_once(clients))?.shown))?;
+            if let Some(until) = setting.again_until {
+                let mut run = |clients| Ok(self.run(setting, clients, 1).with_context(|| at_once(clients))?.shown);
+                repeat_small(&mut found, |clients| if Instant::now() < until { run(clients).map(Some) } else { Ok(None) })?;
             }
             Ok(remark)
         });
@@ -121,7 +121,7 @@ impl Own {
             if !tells && *clients > MOST_SILENT {
                 break;
             }
-            let rounds = if setting.twice && *clients <= MOST_TWICE { 1 } else { ROUNDS };
+            let rounds = if setting.again_until.is_some() && *clients <= MOST_AGAIN[0] { 1 } else { ROUNDS };
             let round = self.run(setting, *clients, rounds).with_context(|| at_once(*clients))?;
             if let Shown::Programs(_, unready) = &round.shown {
                 if tells && *clients > 1 {
@@ -145,7 +145,7 @@ impl Own {
 
     /// So many copies at once, with at most so many rounds.
     fn run(&mut self, setting: Setting<'_>, clients: u32, rounds: u32) -> anyhow::Result<Round> {
-        let Setting { way, memory, libraries, software, interrupt, twice: _ } = setting;
+        let Setting { way, memory, libraries, software, interrupt, again_until: _ } = setting;
         let commands = (0..clients).map(|number| way.command(&self.command, (number, clients), libraries, software)).collect::<Result<_, _>>()?;
         let mut crowd = Crowd::start(commands, interrupt, self.limit())?;
         let ready = crowd.wait_until_ready_or_ended()?;
@@ -166,13 +166,16 @@ impl Own {
     }
 }
 
-/// Runs small crowds once more that have told of their requests, unless they take long to start.
-fn repeat_small(found: &mut [(u32, Round)], mut run: impl FnMut(u32) -> anyhow::Result<Shown>) -> anyhow::Result<()> {
-    for (clients, round) in found.iter_mut().filter(|(clients, round)| *clients <= MOST_TWICE && round.start <= LONGEST_TWICE) {
-        let Shown::Requests(best) = &mut round.shown else { continue };
-        for _ in 0..if *clients <= MOST_THRICE { 2 } else { 1 } {
-            if let Shown::Requests(other) = run(*clients)? {
-                *best = best_of(std::mem::take(best), other);
+/// Runs small crowds again that have told of their requests, unless they take long to start, until
+/// `run` has nothing.
+fn repeat_small(found: &mut [(u32, Round)], mut run: impl FnMut(u32) -> anyhow::Result<Option<Shown>>) -> anyhow::Result<()> {
+    for most in MOST_AGAIN {
+        for (clients, round) in found.iter_mut().filter(|(clients, round)| *clients <= most && round.start <= LONGEST_AGAIN) {
+            let Shown::Requests(best) = &mut round.shown else { continue };
+            match run(*clients)? {
+                None => return Ok(()),
+                Some(Shown::Requests(other)) => *best = best_of(std::mem::take(best), other),
+                Some(Shown::Programs(..)) => {}
             }
         }
     }
@@ -300,30 +303,38 @@ mod tests {
     }
 
     #[test]
-    fn small_crowds_that_start_soon_run_again() {
-        let of = |requests: u32| Shown::Requests(vec![Finding::parse(&RESULT.replace('8', &requests.to_string())).expect("a result")]);
+    fn small_crowds_that_start_soon_run_again_while_there_is_time() {
+        let of = |requests: usize| Shown::Requests(vec![Finding::parse(&RESULT.replace('8', &requests.to_string())).expect("a result")]);
         let round = |clients: u32, shown: Shown, start: Duration| (clients, Round { shown, start, memory: None });
-        let late = LONGEST_TWICE + Duration::from_secs(1);
-        let mut found = vec![
-            round(1, of(8), LONGEST_TWICE),
-            round(2, of(8), late),
-            round(3, Shown::Programs(Vec::new(), false), Duration::ZERO),
-            round(MOST_TWICE, of(8), Duration::ZERO),
-            round(MOST_TWICE + 1, of(8), Duration::ZERO),
-        ];
-        let mut again = Vec::new();
-        repeat_small(&mut found, |clients| {
-            again.push(clients);
-            // The second of two rounds is the fastest.
-            Ok(of(if clients == 1 { 10 + again.len() as u32 } else { 4 }))
-        })
-        .expect("they run");
-        assert_eq!(again, [1, 1, MOST_TWICE]);
+        let late = LONGEST_AGAIN + Duration::from_secs(1);
+        let [more, fewer] = MOST_AGAIN;
+        let found = || {
+            vec![
+                round(1, of(8), LONGEST_AGAIN),
+                round(fewer, of(8), late),
+                round(3, Shown::Programs(Vec::new(), false), Duration::ZERO),
+                round(more, of(8), Duration::ZERO),
+                round(more + 1, of(8), Duration::ZERO),
+            ]
+        };
         // Each has taken two seconds.
-        let rates: Vec<f64> =
-            found.iter().filter_map(|(_, round)| if let Shown::Requests(findings) = &round.shown { Some(rate_of(findings)) } else { None }).collect();
-        assert_eq!(rates, [6.0, 4.0, 4.0, 4.0]);
-        assert!(repeat_small(&mut found, |_| bail!("it ended")).is_err());
+        let rates = |found: &[(u32, Round)]| -> Vec<f64> {
+            found.iter().filter_map(|(_, round)| if let Shown::Requests(findings) = &round.shown { Some(rate_of(findings)) } else { None }).collect()
+        };
+        for (most, expected, first) in [(9, &[1, more, 1][..], 14), (2, &[1, more], 12), (0, &[], 8)] {
+            let (mut found, mut again) = (found(), Vec::new());
+            repeat_small(&mut found, |clients| {
+                if again.len() == most {
+                    return Ok(None);
+                }
+                again.push(clients);
+                // Each time that one copy starts it is faster, and larger crowds are slower.
+                Ok(Some(of(if clients == 1 { 11 + again.len() } else { 4 })))
+            })
+            .expect("they run");
+            assert_eq!((&again[..], rates(&found)), (expected, vec![f64::from(first) / 2.0, 4.0, 4.0, 4.0]));
+        }
+        assert!(repeat_small(&mut found(), |_| bail!("it ended")).is_err());
     }
 
     #[test]

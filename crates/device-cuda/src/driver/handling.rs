@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - *Noticed* comes 15 ms after the fault, long before the announcement.
-//! - *Stopped*: the driver reads each register of each warp by itself, at 25 µs. The card stands
+//! - *Stopped*: the driver reads the registers of each warp in 36 pieces, at 25 µs. The card stands
 //!   still meanwhile, so this module reads ahead: 64 KiB at once, at the price of one. Before it
 //!   lets warps go, what multiprocessors have reported is forgotten, as a debugger does it: whoever
 //!   goes on stops at once on a multiprocessor with an error, and an illegal instruction is passed
