@@ -54,6 +54,22 @@ fn keeper_and_executor_end_together_and_the_clients_are_told() {
     goes_on(idle(&node));
 }
 
+/// Its log ends before it crashes, so it says where that was with its last breath. Its clients go
+/// on in the standby.
+#[test]
+fn an_executor_that_crashes_says_where() {
+    let node = Node::start();
+    let client = idle(&node);
+    let before = node.server();
+    node.crash(before.executor);
+    goes_on(client);
+    assert_eq!(node.server().executor, before.standby);
+    let log = server_log(&node);
+    let line = log.lines().find(|line| line.starts_with("cumux: signal 11 (SIGSEGV) in thread ")).unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains(", at ") && line.contains(", called by cumux+0x"), "{line}");
+    assert!(log.contains(&format!("Executor {} has ended (signal 11)", before.executor)), "{log}");
+}
+
 /// A client whose session was lost is answered for like any other.
 #[test]
 fn a_client_that_was_told_of_its_end_can_be_terminated() {

@@ -149,6 +149,7 @@ struct ExecutorOptions {
 /// `CUMUX_LOG` chooses how much is logged.
 fn log() {
     cumux_signals::survive_file_limit();
+    cumux_signals::crashes::report_crashes();
     let filter = EnvFilter::try_from_env("CUMUX_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let words = Mutex::new(Words(Log::new(logfile::Sink::StandardError, SHAPE, false)));
     let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_writer(words).with_ansi(false).try_init();

@@ -1,10 +1,12 @@
 //! What a process inherits: of signals the mask, and which ones are ignored; the listening sockets
-//! that a supervisor of services passes to it ([`sockets`]).
+//! that a supervisor of services passes to it ([`sockets`]). And what it says when it crashes
+//! ([`crashes`]).
 //!
 //! Invariants: after [`settle`], our own processes depend on nothing that their starter has set. A
 //! program that we start for a user gets back what we were started with ([`hand_on`]). The unsafe
 //! calls are here, so that the program itself can forbid them.
 
+pub mod crashes;
 pub mod sockets;
 
 use std::mem::MaybeUninit;

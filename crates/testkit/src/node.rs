@@ -323,6 +323,16 @@ impl Node {
         kill_quietly(pid);
     }
 
+    /// SIGSEGV, as if the process had crashed, and waits until it is gone.
+    ///
+    /// # Panics
+    /// There is no such process.
+    pub fn crash(&self, pid: u32) {
+        let process = Process::open(pid).unwrap_or_else(|error| panic!("process {pid}: {error}\n{}", self.logs()));
+        process.signal(Signal::SEGV).expect("our own process");
+        assert!(process.ended(Some(WAIT_LIMIT)), "process {pid} does not end");
+    }
+
     /// SIGSTOP, and waits until the process stands still.
     ///
     /// # Panics
