@@ -16,11 +16,14 @@ const SERVICE_LIMIT: Duration = Duration::from_micros(1500);
 const WORK_LIMIT: Duration = Duration::from_millis(5);
 /// Threads of executor and server that need cores, too.
 const SERVICE_THREADS: usize = 3;
-/// A few checks take less time than going to sleep: so many on a machine with more than
-/// [`SMALL_MACHINE`] cores, and on a smaller one.
+/// A few checks take less time than going to sleep and being woken: so many on a machine with more
+/// than [`SMALL_MACHINE`] cores, where a check with its pause takes up to 60 ns, and elsewhere.
 const FEW_CHECKS: [u32; 2] = [2000, 50];
 /// The most cores of a small machine.
 const SMALL_MACHINE: usize = 4;
+/// Where there are more clients than this for each core, their turns are so far apart that a few
+/// checks are in vain, and take the cores from each other.
+const CLIENTS_IN_TURN: usize = 2;
 
 /// The cores that this process may use.
 #[must_use]
@@ -57,7 +60,8 @@ pub struct ClientPolling {
 #[must_use]
 pub fn client(cores: usize, clients: usize) -> ClientPolling {
     let [many, few] = FEW_CHECKS;
-    ClientPolling { few_checks: if cores > SMALL_MACHINE { many } else { few }, has_core: clients > 0 && clients + SERVICE_THREADS <= cores, limit: WORK_LIMIT }
+    let may_check = cores > SMALL_MACHINE && clients <= CLIENTS_IN_TURN * cores;
+    ClientPolling { few_checks: if may_check { many } else { few }, has_core: clients > 0 && clients + SERVICE_THREADS <= cores, limit: WORK_LIMIT }
 }
 
 #[cfg(test)]
@@ -71,5 +75,6 @@ mod tests {
         assert_eq!((service_limit_with_work(7, crowded), service_limit_with_work(8, crowded)), (crowded, WORK_LIMIT));
         assert_eq!([0, 1, 5, 6].map(|clients| client(8, clients).has_core), [false, true, true, false]);
         assert_eq!((client(4, 1).few_checks, client(5, 1).few_checks), (50, 2000));
+        assert_eq!([0, 32, 33, 128].map(|clients| client(16, clients).few_checks), [2000, 2000, 50, 50]);
     }
 }

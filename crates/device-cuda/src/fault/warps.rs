@@ -262,6 +262,7 @@ impl WarpRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// An area with warps that wait in these places.
     pub(super) fn area(waiting: &[usize]) -> Vec<u8> {
@@ -382,6 +383,37 @@ mod tests {
         assert_eq!(hide(&[], &[2]), None);
         read[FIRST_STATE + 500 * RECORD + 1] = 2;
         assert_eq!(hide(&read, &[4]), None, "another layout");
+    }
+
+    proptest! {
+        /// Whoever waits is seen or hidden, nobody beside an exception is hidden, and when the
+        /// driver has let go those that it sees, all go and nothing else has changed.
+        #[test]
+        fn what_is_hidden_goes_on_like_what_is_seen(
+            waiting in proptest::collection::btree_set(0_usize..640, 0..400),
+            faulting in proptest::collection::btree_set(0_u64..12, 0..6),
+            states in any::<u64>(),
+        ) {
+            let records = WarpRecords(());
+            let mut read = WarpRecords::area_on_multiprocessors(&[]);
+            for record in &waiting {
+                let state = if states >> (record % 64) & 1 == 0 { WAITS } else { WAITS | GOES };
+                read[FIRST_STATE + record * RECORD..][..4].copy_from_slice(&state.to_le_bytes());
+            }
+            let mut shown = read.clone();
+            let hidden = WarpRecords::hide_others(&mut shown, &faulting).unwrap_or_default();
+            let seen = records.count_others(&shown, &StillWarps::default());
+            prop_assert_eq!(seen + hidden.count(), waiting.len());
+            prop_assert!(hidden.count() == 0 || hidden.count() >= LEAST_HIDDEN);
+            let (there, still_there) = (records.multiprocessors(&read), records.multiprocessors(&shown));
+            prop_assert!(there.intersection(&faulting).all(|sm| still_there.contains(sm)));
+            prop_assert!(hidden.count() == 0 || still_there.difference(&faulting).count() == 1, "one witness");
+            let mut written = shown.clone();
+            records.release(&mut written, &StillWarps::default());
+            prop_assert!(hidden.count() == 0 || WarpRecords::learn(&shown, &written).is_some());
+            hidden.release(&mut written);
+            prop_assert_eq!(written, continued(read));
+        }
     }
 
     #[test]
