@@ -21,7 +21,11 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long the last messages of a server that has ended are waited for. They are there already,
+/// and its thread has to read them.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The daemon's state, shared by its threads.
 pub(crate) struct Daemon {
@@ -50,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) guests: HashMap<Token, Guest>,
     /// Connections to servers, by their pid.
     pub(crate) links: HashMap<u32, Arc<Connection>>,
+    /// Servers whose processes have ended, while their last messages are read.
+    pub(crate) ended: HashSet<u32>,
     pub(crate) ledger: Ledger,
     /// Messages received from each server, for the heartbeat.
     pub(crate) words: HashMap<u32, u64>,
@@ -113,6 +119,7 @@ impl Daemon {
             guests: HashMap::new(),
             links: HashMap::new(),
             ledger: Ledger::open(options.pipe.join("servers.json")),
+            ended: HashSet::new(),
             words: HashMap::new(),
             read: HashSet::new(),
             questions: HashMap::new(),
@@ -295,9 +302,17 @@ impl Daemon {
         }
     }
 
-    /// A server's process has ended.
+    /// A server's process has ended. What it has sent before is read first: an answer, perhaps.
     pub(crate) fn forget(self: &Arc<Self>, pid: u32, status: Option<i32>) {
+        let until = Instant::now() + LAST_WORDS;
         let mut core = self.core();
+        core.ended.insert(pid);
+        while core.links.contains_key(&pid)
+            && let Some(rest) = until.checked_duration_since(Instant::now())
+        {
+            core = self.changed.wait_timeout(core, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        core.ended.remove(&pid);
         core.links.remove(&pid);
         core.words.remove(&pid);
         core.read.remove(&pid);

@@ -242,7 +242,9 @@ impl Daemon {
         let mut core = self.core();
         if core.links.get(&pid).is_some_and(|current| Arc::ptr_eq(current, &link)) {
             core.links.remove(&pid);
-            self.feed_locked(&mut core, Event::Disconnected { pid });
+            if !core.ended.contains(&pid) {
+                self.feed_locked(&mut core, Event::Disconnected { pid });
+            }
         }
         // Under the lock: who sees the permit free sees the connection gone.
         drop(permit);
@@ -410,6 +412,45 @@ pub(crate) mod tests {
         daemon.handle_message(50, 5, status_of(50, request, false), &mut lines);
         assert_eq!(asking.join().unwrap(), Some(status_of(50, request, false)));
         assert!(daemon.core().questions.is_empty());
+    }
+
+    /// A server that hands over answers and ends: its end may be seen before its answer is read.
+    #[test]
+    fn what_a_server_has_said_before_its_end_counts() {
+        let (_folder, daemon) = daemon();
+        let (own, pid) = (rustix::process::geteuid().as_raw(), std::process::id());
+        for _ in 0..20 {
+            assert_eq!(daemon.core().ledger.add(pid, Duty::of_all(own)), None);
+            let (ours, theirs) = Connection::pair().unwrap();
+            let asked = Arc::clone(&daemon);
+            let applicant = Applicant { connection: ours, permit: daemon.clients.enter(own).unwrap(), words: None };
+            let reading = thread::spawn(move || asked.admit_server(applicant, own, own, vec!["cuda:0".into()]));
+            let until = Instant::now() + Duration::from_secs(60);
+            while !daemon.core().links.contains_key(&pid) {
+                assert!(Instant::now() < until, "it never connects");
+                thread::yield_now();
+            }
+            let asked = Arc::clone(&daemon);
+            let asking = thread::spawn(move || asked.ask(pid, |request| ToServer::Terminate { request, pid: 7 }));
+            let request = loop {
+                match theirs.receive::<ToServer>() {
+                    Ok((ToServer::Terminate { request, .. }, _)) => break request,
+                    Ok(_) => {}
+                    Err(error) => panic!("no question: {error}"),
+                }
+            };
+            let answer = || FromServer::Terminated { request, found: true, error: String::new() };
+            // There is much to read before the answer.
+            for _ in 0..50 {
+                theirs.send(&FromServer::Note { text: "a line".into() }, &[]).unwrap();
+            }
+            theirs.send(&answer(), &[]).unwrap();
+            drop(theirs);
+            daemon.forget(pid, Some(0));
+            assert_eq!(asking.join().unwrap(), Some(answer()));
+            reading.join().unwrap();
+            assert!(daemon.core().ended.is_empty() && daemon.core().links.is_empty());
+        }
     }
 
     /// As a server that connects again and again without end: its connections do not add up.

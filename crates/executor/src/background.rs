@@ -227,14 +227,23 @@ impl GlobalsAllocator for New<'_> {
         if !begins {
             return Err(DeviceError::LetGo("the session goes on elsewhere: its variables are not filled here".into()));
         }
-        let written = write();
-        session.lock_then_deliver(|inner| inner.fillings -= 1);
-        written
+        let _filling = Filling(session);
+        write()
     }
 
     fn not_resumable(&mut self, why: &str) {
         // It has names out of the client's image.
         self.not_resumable = Some(cumux_link::escape_foreign(why, LONGEST_REASON));
+    }
+}
+
+/// Variables of this session are being filled, until this is dropped: a panic of the device's code
+/// must not keep the session here for good.
+struct Filling<'a>(&'a Session);
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.0.lock_then_deliver(|inner| inner.fillings -= 1);
     }
 }
 

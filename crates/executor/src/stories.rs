@@ -395,6 +395,21 @@ fn a_session_whose_variables_are_being_filled_comes_after_all_others() {
     long.close();
 }
 
+/// A device whose code panics meanwhile does not keep the session here.
+#[test]
+fn a_session_leaves_although_filling_its_variables_has_panicked() {
+    let world = World::new();
+    let (long, late) = (Guest::new(&world, 1), Guest::new(&world, 2));
+    let session = world.session(2);
+    let filled = std::thread::spawn(move || New::on(&session, 0).fill(&mut || panic!("of this test")));
+    assert!(filled.join().is_err());
+    world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new()));
+    assert_eq!(world.staying(), [1]);
+    drop(late);
+    world.intake.remove(2);
+    long.close();
+}
+
 /// Nor is its memory given back meanwhile, if its client ends.
 #[test]
 fn a_session_whose_variables_are_being_filled_keeps_its_memory_until_then() {
