@@ -563,12 +563,11 @@ pub fn title(mode: &str, software: bool) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_figures_of_requests_are_compared_with_predictions() {
-        let row = |source, basis| Row {
-            mode: "cumux".into(),
+    fn row(mode: &str, clients: u32, source: Source, basis: Basis) -> Row {
+        Row {
+            mode: mode.into(),
             workload: "yours".into(),
-            clients: 2,
+            clients,
             source,
             basis,
             throughput: 10.0,
@@ -577,10 +576,14 @@ mod tests {
             p99_us: 2.0,
             start_ms: None,
             latencies_us: vec![],
-        };
+        }
+    }
+
+    #[test]
+    fn only_figures_of_requests_are_compared_with_predictions() {
         for (basis, wanted) in [(Basis::Requests, vec!["throughput", "p99_us"]), (Basis::Rate, vec!["throughput"]), (Basis::Programs, vec![])] {
             let mut report = Report::new();
-            report.sharing = vec![row(Source::Measured, basis), row(Source::Predicted, Basis::Requests)];
+            report.sharing = vec![row("cumux", 2, Source::Measured, basis), row("cumux", 2, Source::Predicted, Basis::Requests)];
             report.compare();
             assert_eq!(report.model.pairs.iter().map(|pair| pair.figure).collect::<Vec<_>>(), wanted, "{basis:?}");
             assert_eq!(report.model.worst_error, (!wanted.is_empty()).then_some(0.0));
@@ -598,19 +601,6 @@ mod tests {
 
     #[test]
     fn one_copy_by_each_measured_way_is_alone() {
-        let row = |mode: &str, clients, source, basis| Row {
-            mode: mode.into(),
-            workload: "yours".into(),
-            clients,
-            source,
-            basis,
-            throughput: 10.0,
-            slowdown: 1.0,
-            p50_us: 1.0,
-            p99_us: 2.0,
-            start_ms: None,
-            latencies_us: vec![],
-        };
         let mut report = Report::new();
         report.sharing = vec![
             row("cumux", 1, Source::Measured, Basis::Requests),

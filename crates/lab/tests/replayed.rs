@@ -27,9 +27,9 @@ fn require_within(median: f64, worst: f64, found: &[Pair]) {
 }
 
 /// The lab's own workloads on an H200 and on an H100: each of 2 times 120 figures within 28 %, half
-/// of those of each card within 5 %. Some parameters of the model come from these reports
-/// (docs/planning.md), so this keeps what the model can say, and does not show that it foresees
-/// anything.
+/// of those of each card within 5 %. Some parameters of the model come from the H200's report
+/// (docs/planning.md), so there this keeps what the model can say, and does not show that it
+/// foresees anything.
 #[test]
 fn the_model_still_says_what_the_lab_has_measured() {
     for folder in ["lab", "lab-h200"] {

@@ -40,6 +40,7 @@ use crate::fault::{FaultPlace, HiddenWarps, Rounds, StillWarps, WarpRecords};
 use core::ffi::c_int;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -173,8 +174,10 @@ impl Handling {
         }
         let Some(Area { bytes: read, hidden, .. }) = self.area.take().filter(|area| area.piece == piece) else { return true };
         // As the driver has read it.
-        let mut shown = read.clone();
-        hidden.hide(&mut shown);
+        let mut shown = Cow::Borrowed(&*read);
+        if hidden.count() > 0 {
+            hidden.hide(shown.to_mut());
+        }
         // Who has faulted again is found by what multiprocessors report.
         let multiprocessors = self.multiprocessors;
         if multiprocessors > 0
@@ -320,7 +323,9 @@ pub(super) fn after_read(debugger: Debugger, piece: Piece, bytes: &mut [u8]) {
     let mut handling = HANDLING.lock();
     if let Some(handling) = handling.as_mut().filter(|handling| piece.length >= LEAST_AREA && handling.stage == Stage::Stopped) {
         let read = bytes.to_vec();
-        let faulting = debugger.faulting(WarpRecords::count_multiprocessors(&read)).unwrap_or_default();
+        // The question takes a millisecond or two.
+        let asks = WarpRecords::is_crowded(&read);
+        let faulting = if asks { debugger.faulting(WarpRecords::count_multiprocessors(&read)).unwrap_or_default() } else { Vec::new() };
         let hidden = WarpRecords::hide_others(bytes, &faulting.iter().copied().map(u64::from).collect()).unwrap_or_default();
         tracing::debug!(?faulting, hidden = hidden.count(), "the warps' records are read");
         handling.hides |= hidden.count() > 0;

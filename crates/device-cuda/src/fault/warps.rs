@@ -93,6 +93,11 @@ impl WarpRecords {
         Some(hidden)
     }
 
+    /// Whether so many warps wait that it may be worth hiding some ([`Self::hide_others`]).
+    pub(crate) fn is_crowded(area: &[u8]) -> bool {
+        states(area).filter(|at| waits(area, *at)).count() >= LEAST_HIDDEN
+    }
+
     /// The multiprocessors up to the last one on which a warp waits: so many.
     pub(crate) fn count_multiprocessors(area: &[u8]) -> u32 {
         states(area).filter(|at| waits(area, *at)).last().map_or(0, |at| multiprocessor(at) as u32 + 1)
@@ -404,7 +409,8 @@ mod tests {
             let hidden = WarpRecords::hide_others(&mut shown, &faulting).unwrap_or_default();
             let seen = records.count_others(&shown, &StillWarps::default());
             prop_assert_eq!(seen + hidden.count(), waiting.len());
-            prop_assert!(hidden.count() == 0 || hidden.count() >= LEAST_HIDDEN);
+            prop_assert!(hidden.count() == 0 || hidden.count() >= LEAST_HIDDEN && WarpRecords::is_crowded(&read));
+            prop_assert_eq!(WarpRecords::is_crowded(&read), waiting.len() >= LEAST_HIDDEN);
             let (there, still_there) = (records.multiprocessors(&read), records.multiprocessors(&shown));
             prop_assert!(there.intersection(&faulting).all(|sm| still_there.contains(sm)));
             prop_assert!(hidden.count() == 0 || still_there.difference(&faulting).count() == 1, "one witness");

@@ -5,8 +5,7 @@ use super::{Load, TimeSlices};
 use crate::work::{KernelWork, Machine};
 use std::collections::VecDeque;
 
-/// Blocks of one kernel of which less than the rest of this part is done are one group with those
-/// that begin now.
+/// Blocks that begin join a group of their kernel that has more than this part of its time left.
 const MERGED: f64 = 0.98;
 
 /// Whose work: client and stream.
@@ -224,20 +223,17 @@ impl Device {
                 let (there, more) = (f64::from(group.blocks), f64::from(blocks));
                 group.left_ns = (group.left_ns * there + kernel.block_ns * more) / (there + more);
                 group.blocks += blocks;
-                if now_free - context.used < DUST {
-                    break;
-                }
-                continue;
+            } else {
+                context.groups.push(Group {
+                    owner: kernel.owner,
+                    blocks,
+                    left_ns: kernel.block_ns,
+                    bandwidth: kernel.bandwidth,
+                    bound: kernel.bound,
+                    issue: kernel.issue,
+                    footprint: kernel.footprint,
+                });
             }
-            context.groups.push(Group {
-                owner: kernel.owner,
-                blocks,
-                left_ns: kernel.block_ns,
-                bandwidth: kernel.bandwidth,
-                bound: kernel.bound,
-                issue: kernel.issue,
-                footprint: kernel.footprint,
-            });
             if now_free - context.used < DUST {
                 break;
             }
