@@ -28,6 +28,7 @@
 //! memory         a session's device memory
 //! peering        a session's devices that reach each other's memory
 //! session        a session's state, and what is written down of it (`session::commit`)
+//! kept_images    the images of modules, as the keeper has them
 //! shared         what all sessions share: cards, arena, keeper, accounts, the fair queue
 //! ```
 //!
@@ -55,6 +56,7 @@ pub mod fuzzing;
 mod heap;
 mod images;
 mod intake;
+mod kept_images;
 mod lending;
 mod loans;
 mod mailbox;

@@ -15,7 +15,7 @@
 //!
 //! 1. the trials of the executor ([`Shared::trials`])
 //! 2. the changing part of one session; nobody holds those of two
-//! 3. the list of sessions; the images, then the keeper
+//! 3. the list of sessions; the turn of calls about images, then the images or the keeper
 //! 4. accounts, arena, extents, loans, spare bytes, parts, fair queue, mailboxes, and the messages
 //!    for the server: nothing is locked while one of these is held
 //!

@@ -6,16 +6,14 @@ use crate::cards::Cards;
 use crate::departures::Departures;
 use crate::error::ExecutorError;
 use crate::extents::Extents;
-use crate::images::Images;
+use crate::images::KeptImages;
 use crate::loans::{Consequences, Loans};
 use crate::mailbox::{Mailboxes, Outbox};
 use crate::suspicion::Trials;
 use crate::workers::Workers;
-use cumux_device::{DeviceError, ImageHash};
+use cumux_device::DeviceError;
 use cumux_keeper::client::{ClientError, Keeper};
 use cumux_link::recorder::Recorder;
-use cumux_ring::FileError;
-use cumux_ring::file::Constant;
 use cumux_ring::group::{GroupAccounts, GroupUse};
 use cumux_ring::page::Answer;
 use cumux_scheduler::FairQueue;
@@ -24,15 +22,10 @@ use cumux_wire::message::{DeviceGrant, FromExecutor};
 use cumux_wire::recording::Fact;
 use cumux_wire::result;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Session number under which executors of earlier programs have kept images.
-const IMAGES: u32 = u32::MAX;
-/// What the keeper's keys of images begin with.
-pub const IMAGE_KEY: &str = "image-";
 
 /// How long what cannot be done without a keeper waits for the next one.
 const KEEPER_RETURN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,7 +91,7 @@ pub struct Shared {
     /// What clients have lent each other.
     pub loans: Mutex<Loans>,
     /// What modules were made of; the keeper has it, too.
-    images: Mutex<Images>,
+    pub images: KeptImages,
     /// Bytes charged to each open session, by the index of the device.
     charges: Mutex<HashMap<u32, Account>>,
     /// Bytes of extents that sessions keep with nothing in them.
@@ -139,7 +132,7 @@ impl Shared {
             keeper: Mutex::new(None),
             keeper_came: Condvar::new(),
             trials: Mutex::default(),
-            images: Mutex::default(),
+            images: KeptImages::default(),
             charges: Mutex::default(),
             spares: Mutex::default(),
             released: Mutex::new(None),
@@ -256,118 +249,6 @@ impl Shared {
         {
             tracing::warn!("the keeper did not drop {key} of session {session}: {error}");
         }
-    }
-
-    /// A session is about to have a module of an image, whose file is one that nobody can change.
-    /// Keeper and successors have it from now on; returns its name.
-    ///
-    /// # Errors
-    /// When the keeper refuses.
-    pub fn store_image(&self, session: u32, hash: ImageHash, file: &Arc<OwnedFd>) -> Result<String, ExecutorError> {
-        let name = hash.to_hex();
-        self.with_patience(|| {
-            let mut images = self.images.lock();
-            if !images.is_used(session, &name) {
-                // Another session may have brought it before.
-                let file = images.find(&name).unwrap_or_else(|| file.clone());
-                self.keep_image(session, &name, &file)?;
-                images.learn(&name, file);
-            }
-            images.add_user(session, &name, 1);
-            Ok(())
-        })
-        .map(|()| name)
-    }
-
-    /// A session has a module of this image no more.
-    pub fn drop_image(&self, session: u32, name: &str) {
-        let mut images = self.images.lock();
-        if images.remove_user(session, name) {
-            // Under the lock: the session may be about to store it again.
-            self.drop_kept(session, &image_key(name));
-        }
-    }
-
-    /// A session is restored that has so many modules of this image. `kept` is the file that the
-    /// keeper has under it; without one it gets what is known here.
-    pub fn restore_image(&self, session: u32, name: &str, modules: usize, kept: Option<OwnedFd>) {
-        let mut images = self.images.lock();
-        if images.is_used(session, name) {
-            return;
-        }
-        match (kept, images.find(name)) {
-            (Some(file), _) => images.learn(name, Arc::new(file)),
-            (None, Some(file)) => {
-                if let Err(error) = self.keep_image(session, name, &file) {
-                    tracing::warn!("the keeper has not taken an image of session {session}: {error}");
-                }
-            }
-            (None, None) => {}
-        }
-        images.add_user(session, name, modules);
-    }
-
-    /// A session is not here any more.
-    pub fn forget_images_of(&self, session: u32) {
-        self.images.lock().forget_session(session);
-    }
-
-    /// Drops the images that no session here uses, but for these.
-    pub fn drop_unused_images(&self, wanted: &HashSet<&str>) {
-        self.images.lock().retain_used(wanted);
-    }
-
-    /// The bytes of an image that was stored for one of these sessions, here or by another
-    /// executor; `None` if nobody has it, or it has more than `most` bytes.
-    ///
-    /// # Errors
-    /// When the keeper does not answer, or the image cannot be read.
-    pub fn read_image(&self, name: &str, sessions: &[u32], most: u64) -> Result<Option<Box<dyn AsRef<[u8]>>>, ExecutorError> {
-        let mut found = self.images.lock().find(name);
-        // Executors of earlier programs have stored them for nobody.
-        for session in sessions.iter().chain(&[IMAGES]) {
-            if found.is_some() {
-                break;
-            }
-            let items = self.ask_keeper(|keeper| keeper.list(*session))?;
-            let mut images = self.images.lock();
-            for item in items {
-                if let (Some(known), Some(file)) = (item.key.strip_prefix(IMAGE_KEY), item.descriptors.into_iter().next()) {
-                    images.learn(known, Arc::new(file));
-                }
-            }
-            found = images.find(name);
-        }
-        let Some(file) = found else { return Ok(None) };
-        let bytes = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
-        if bytes > most {
-            return Ok(None);
-        }
-        match Constant::of(&file) {
-            Ok(image) => Ok(Some(Box::new(image))),
-            // As executors of earlier programs have stored it.
-            Err(FileError::Writable) => read_whole(&file, name, bytes).map(|image| Some(Box::new(image) as Box<dyn AsRef<[u8]>>)),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Forgets what is stored; the keeper's copies are the caller's to drop.
-    #[cfg(test)]
-    pub fn forget_images(&self) {
-        self.images.lock().clear();
-    }
-
-    /// Gives a new keeper the images of all sessions.
-    ///
-    /// # Errors
-    /// When it does not take them.
-    pub fn rekeep_images(&self) -> Result<(), ExecutorError> {
-        self.images.lock().uses().try_for_each(|(session, name, file)| self.keep_image(session, name, file))
-    }
-
-    fn keep_image(&self, session: u32, name: &str, file: &OwnedFd) -> Result<(), ExecutorError> {
-        let length = rustix::fs::fstat(file)?.st_size;
-        self.keep(session, &image_key(name), &length.to_string(), &[file.as_fd()])
     }
 
     /// A part of a device in percent of it, as the scheduler counts.
@@ -531,22 +412,6 @@ impl Shared {
             _ => [free, card, capacity],
         }
     }
-}
-
-fn image_key(name: &str) -> String {
-    format!("{IMAGE_KEY}{name}")
-}
-
-fn read_whole(file: &OwnedFd, name: &str, bytes: u64) -> Result<Vec<u8>, ExecutorError> {
-    let mut image = vec![0; usize::try_from(bytes).unwrap_or(0)];
-    let mut at = 0;
-    while at < image.len() {
-        match rustix::io::pread(file, &mut image[at..], at as u64)? {
-            0 => return Err(ExecutorError::Damaged(format!("the stored image {name} is cut short"))),
-            count => at += count,
-        }
-    }
-    Ok(image)
 }
 
 /// What all sessions have on a device.
