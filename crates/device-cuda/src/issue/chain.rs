@@ -111,6 +111,8 @@ pub(crate) struct Chain {
     state: ChainState,
     /// What the chain is for.
     pub(super) purpose: Purpose,
+    /// True if it was ordered because a batch ended by chance.
+    pub(super) by_chance: bool,
     /// How many nodes had to be set before its last launch.
     pub(super) nodes_set: usize,
     /// When the chain was last launched: the number of that launch among all chains of the engine.
@@ -219,6 +221,7 @@ impl DraftedChain {
             kernels,
             word,
             purpose,
+            by_chance: false,
             nodes_set: 0,
             state: ChainState::Free,
             used: 0,

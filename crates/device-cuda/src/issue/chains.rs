@@ -18,7 +18,7 @@
 //! processor's cache when its turn comes (docs/performance.md).
 
 use super::chain::{Chain, PreparedChain, Purpose, join_shapes};
-use super::pending::{Occasion, PendingChain, PendingChains};
+use super::pending::{Occasion, PendingChain, PendingChains, Room};
 use super::plan::PlannedKernel;
 use super::prepared::PreparedChains;
 use super::segments::SHORTEST_SEGMENT;
@@ -364,13 +364,18 @@ impl Chains {
         if !self.pending.may_order(length, shape, purpose, occasion) {
             return None;
         }
-        let all = self.by_length.iter().map(Shelf::len).sum::<usize>() + self.pending.len();
         if self.by_length[length].len() + self.pending.count_of(length) >= chain_limit(length) {
-            self.evict_oldest(length..length + 1, is_reached)?;
-        } else if all >= occasion.most_chains() || self.words.is_empty() {
-            // What comes by chance takes no segment's place.
-            let longest = if occasion == Occasion::Chance { SHORTEST_SEGMENT - 1 } else { LONGEST_CHAIN };
-            self.evict_oldest(1..longest + 1, is_reached)?;
+            self.evict_oldest(length..length + 1, |_| true, is_reached)?;
+        } else {
+            let all = self.by_length.iter().map(Shelf::len).sum::<usize>() + self.pending.len();
+            let by_chance = || self.by_length.iter().map(Shelf::count_by_chance).sum::<usize>() + self.pending.count_by_chance();
+            let lengths = 1..LONGEST_CHAIN + 1;
+            match occasion.room(all, by_chance, self.words.len()) {
+                Room::Free => {}
+                Room::InPlaceOfAny => self.evict_oldest(lengths, |_| true, is_reached)?,
+                Room::InPlaceOfChance => self.evict_oldest(lengths, |chain| chain.by_chance, is_reached)?,
+                Room::BesideOthers => _ = self.evict_oldest(lengths, |chain| chain.by_chance, is_reached),
+            }
         }
         let chain = PendingChain { length, shape, occasion, word: self.words.pop()?, purpose };
         self.pending.push(chain);
@@ -391,7 +396,7 @@ impl Chains {
             Ok(mut chain) => {
                 tracing::debug!(length, stream = stream.0, "a chain that was made in advance is taken");
                 self.adopted.push((stream, recipe));
-                chain.used = self.launches;
+                (chain.used, chain.by_chance) = (self.launches, length < SHORTEST_SEGMENT);
                 let different = chain.count_different(batch.launches);
                 self.by_length[length].push(chain);
                 Some(OwnChain { index: self.by_length[length].len() - 1, different })
@@ -414,15 +419,20 @@ impl Chains {
         self.adopted.drain(..)
     }
 
-    /// Evicts the chain of these lengths that was not used for the longest time. Returns `None` if
-    /// all are in use.
-    fn evict_oldest(&mut self, lengths: std::ops::Range<usize>, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<()> {
+    /// Evicts the chain of these lengths that was not used for the longest time, of those for which
+    /// `may_go` holds. Returns `None` if all are in use.
+    fn evict_oldest(
+        &mut self,
+        lengths: std::ops::Range<usize>,
+        may_go: impl Fn(&Chain) -> bool,
+        is_reached: &mut impl FnMut(SlotIndex, u64) -> bool,
+    ) -> Option<()> {
         let old = self.launches.checked_sub(OLD_LAUNCHES)?;
         let mut oldest: Option<(u64, usize, usize)> = None;
         for length in lengths {
             for (index, chain) in self.by_length[length].iter_mut() {
                 let used = chain.used;
-                if used < old && oldest.is_none_or(|(least, ..)| used < least) && chain.is_free(is_reached) {
+                if used < old && oldest.is_none_or(|(least, ..)| used < least) && may_go(chain) && chain.is_free(is_reached) {
                     oldest = Some((used, length, index));
                 }
             }
@@ -450,7 +460,7 @@ impl Chains {
         match chain {
             Some(mut chain) => {
                 // Nobody could use it before, so it is not old.
-                chain.used = self.launches;
+                (chain.used, chain.by_chance) = (self.launches, pending.occasion == Occasion::Chance);
                 self.by_length[pending.length].push(chain);
             }
             None => self.words.push(pending.word),

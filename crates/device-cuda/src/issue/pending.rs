@@ -14,6 +14,8 @@ const MOST_NOT_URGENT: usize = 42;
 /// known to come again. (docs/performance.md has what a thousand graphs cost the driver.)
 const MOST_OF_SEGMENTS: usize = 1024;
 const MOST_BY_CHANCE: usize = 256;
+/// So many chains there may be that were ordered by chance, however many others there are.
+const PLACES_FOR_CHANCE: usize = 64;
 
 /// On what occasion a chain is ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +28,36 @@ pub(super) enum Occasion {
     Chance,
 }
 
+/// Whether there is a place for one more chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is.
+    Free,
+    /// Once an old chain is evicted, whatever it is for.
+    InPlaceOfAny,
+    /// Once an old chain is evicted that was ordered by chance.
+    InPlaceOfChance,
+    /// The same, and also if there is no such chain.
+    BesideOthers,
+}
+
 impl Occasion {
-    /// How many chains of an engine there may be before one has to go for this one.
-    pub(super) fn most_chains(self) -> usize {
-        if self == Occasion::Chance { MOST_BY_CHANCE } else { MOST_OF_SEGMENTS }
+    /// Whether there is a place for a chain that is ordered now. `all` chains and orders there are,
+    /// `by_chance` of them were ordered by chance, and `words` are left for fences.
+    ///
+    /// What comes by chance takes no segment's place. It takes the place of what came by chance
+    /// before, of whatever length: a program that has gone leaves its chains behind.
+    pub(super) fn room(self, all: usize, by_chance: impl FnOnce() -> usize, words: usize) -> Room {
+        let most = if self == Occasion::Chance { MOST_BY_CHANCE } else { MOST_OF_SEGMENTS };
+        if all < most && words > 0 {
+            Room::Free
+        } else if self != Occasion::Chance {
+            Room::InPlaceOfAny
+        } else if all < MOST_OF_SEGMENTS && words > 0 && by_chance() < PLACES_FOR_CHANCE {
+            Room::BesideOthers
+        } else {
+            Room::InPlaceOfChance
+        }
     }
 }
 
@@ -68,6 +96,11 @@ impl PendingChains {
     /// How many there are of this length.
     pub(super) fn count_of(&self, length: usize) -> usize {
         self.0.iter().filter(|other| other.length == length).count()
+    }
+
+    /// How many of them were ordered by chance.
+    pub(super) fn count_by_chance(&self) -> usize {
+        self.0.iter().filter(|other| other.occasion == Occasion::Chance).count()
     }
 
     /// True if another one may be ordered: there is room, and none that may serve as well.
@@ -128,5 +161,16 @@ mod tests {
         assert!(!order(Occasion::TwinOfSegment), "the rest is for urgent ones");
         assert!((MOST_NOT_URGENT..MOST_PENDING).all(|_| order(Occasion::FirstOfSegment)));
         assert!(!order(Occasion::FirstOfSegment));
+    }
+
+    #[test]
+    fn what_comes_by_chance_takes_the_place_of_what_came_by_chance() {
+        let (chance, segment) = (Occasion::Chance, Occasion::FirstOfSegment);
+        assert_eq!((chance.room(255, || 255, 9), segment.room(1023, || 0, 9)), (Room::Free, Room::Free));
+        assert_eq!(chance.room(256, || 256, 9), Room::InPlaceOfChance, "a program that has gone has left them");
+        assert_eq!(chance.room(1000, || 64, 9), Room::InPlaceOfChance);
+        assert_eq!(chance.room(1000, || 63, 9), Room::BesideOthers, "others have many segments");
+        assert_eq!((chance.room(1024, || 0, 9), chance.room(10, || 0, 0)), (Room::InPlaceOfChance, Room::InPlaceOfChance));
+        assert_eq!((segment.room(1024, || 0, 9), segment.room(10, || 0, 0)), (Room::InPlaceOfAny, Room::InPlaceOfAny));
     }
 }

@@ -33,6 +33,11 @@ impl Shelf {
         self.chains.len()
     }
 
+    /// The number of chains that were ordered by chance.
+    pub(super) fn count_by_chance(&self) -> usize {
+        self.chains.iter().filter(|chain| chain.by_chance).count()
+    }
+
     /// Adds a chain.
     pub(super) fn push(&mut self, chain: Chain) {
         self.keys.push(key_of_chain(&chain));
