@@ -21,6 +21,7 @@ impl Engine {
     /// more.
     pub(super) fn close_client(&mut self, client: ClientId, done: Sender<()>) {
         self.report_unfinished(client, &Outcome::Cancelled);
+        self.orders.forget_client(client);
         self.ends.close(client, done);
         self.finish_closing();
     }

@@ -18,6 +18,7 @@ impl Engine {
     pub(super) fn handle_message(&mut self, message: Message) {
         match message {
             Message::AddStream(stream) => {
+                self.orders.welcome_client(stream.client.id);
                 self.streams.queues.insert(stream.id, StreamQueue::new(stream));
             }
             Message::Submit(stream, token, work) => self.accept_work(stream, token, work),
@@ -171,7 +172,7 @@ impl Engine {
         let served = self.issuer.issue_stream(&mut self.streams, id, self.long_work.is_held());
         for order in self.issuer.take_ordered() {
             let is_urgent = order.chain.is_urgent();
-            self.orders.add(order, is_urgent);
+            self.orders.add(order, is_urgent, self.streams.clock.now());
         }
         let issued = served.map(|served| match served {
             Served::Done => {}

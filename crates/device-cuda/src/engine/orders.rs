@@ -21,6 +21,8 @@
 //! Chains that are due are made if the card can be stopped for them (`quiet/gate.rs`).
 
 use crate::track::SlotIndex;
+use cumux_device::ClientId;
+use rustc_hash::FxHashSet;
 
 /// An engine does not ask for so long after its last chains were made, in nanoseconds. Stopping the
 /// card and making them takes 5 to 10 ms beside eight busy programs.
@@ -33,6 +35,13 @@ const PART_OF_TIME: u64 = 400;
 /// what one needs who has just begun.
 const MOST_SAVED_NS: i64 = 120_000_000;
 const MOST_BORROWED_NS: i64 = 30_000_000;
+/// What a client that has just come adds to what is saved, in nanoseconds. Without it, those that
+/// come when others have used up everything would have no chains for seconds.
+const NEWCOMERS_NS: u64 = 8_000_000;
+/// Orders that are not urgent are gathered until there are so many, or for so long, in nanoseconds:
+/// a stop for one chain costs nearly as much as one for many.
+const WORTH_A_STOP: usize = 8;
+const GATHERS_RARE_NS: u64 = 20_000_000;
 
 /// Orders that wait for answers.
 struct Waiting<T> {
@@ -55,6 +64,8 @@ pub(super) struct Orders<T> {
     gathered: Vec<T>,
     /// True if one of them is urgent.
     is_urgent: bool,
+    /// Since when there are some.
+    since_ns: u64,
     waiting: Option<Waiting<T>>,
     /// How many are in the making.
     making: usize,
@@ -66,6 +77,8 @@ pub(super) struct Orders<T> {
     saved_ns: i64,
     counted_ns: u64,
     asked: Vec<Asked>,
+    /// The clients that are here.
+    clients: FxHashSet<ClientId>,
     /// The number of the last question.
     last: u64,
 }
@@ -75,6 +88,7 @@ impl<T> Default for Orders<T> {
         Orders {
             gathered: Vec::new(),
             is_urgent: false,
+            since_ns: 0,
             waiting: None,
             making: 0,
             taken_ns: 0,
@@ -82,6 +96,7 @@ impl<T> Default for Orders<T> {
             saved_ns: MOST_SAVED_NS,
             counted_ns: 0,
             asked: Vec::new(),
+            clients: FxHashSet::default(),
             last: 0,
         }
     }
@@ -94,8 +109,23 @@ impl<T> Orders<T> {
         self.gathered.is_empty() && self.waiting.is_none() && self.asked.is_empty()
     }
 
+    /// A client has a stream: if it has just come, it will need chains.
+    pub(super) fn welcome_client(&mut self, client: ClientId) {
+        if self.clients.insert(client) {
+            self.saved_ns = self.saved_ns.saturating_add_unsigned(NEWCOMERS_NS).min(MOST_SAVED_NS);
+        }
+    }
+
+    /// A client has gone.
+    pub(super) fn forget_client(&mut self, client: ClientId) {
+        self.clients.remove(&client);
+    }
+
     /// Adds an order.
-    pub(super) fn add(&mut self, order: T, is_urgent: bool) {
+    pub(super) fn add(&mut self, order: T, is_urgent: bool, now: u64) {
+        if self.gathered.is_empty() {
+            self.since_ns = now;
+        }
         self.gathered.push(order);
         self.is_urgent |= is_urgent;
     }
@@ -108,7 +138,8 @@ impl<T> Orders<T> {
         self.counted_ns += earned * PART_OF_TIME;
         self.saved_ns = self.saved_ns.saturating_add_unsigned(earned).min(MOST_SAVED_NS);
         let is_time = now.saturating_sub(self.made_ns) >= GATHERS_NS && self.saved_ns > if self.is_urgent { -MOST_BORROWED_NS } else { 0 };
-        if !is_time || self.gathered.is_empty() || self.waiting.is_some() || self.making > 0 {
+        let are_enough = self.is_urgent || self.gathered.len() >= WORTH_A_STOP || now.saturating_sub(self.since_ns) >= GATHERS_RARE_NS;
+        if !is_time || !are_enough || self.gathered.is_empty() || self.waiting.is_some() || self.making > 0 {
             return None;
         }
         self.last += 1;
@@ -160,7 +191,7 @@ impl<T> Orders<T> {
     /// Adds one again that was in the making and was not made.
     pub(super) fn return_unmade(&mut self, order: T, is_urgent: bool, now: u64) {
         self.note_made(now);
-        self.add(order, is_urgent);
+        self.add(order, is_urgent, now);
     }
 
     /// Takes back the orders that wait and for which `is_gone` holds.
@@ -181,7 +212,7 @@ mod tests {
     #[test]
     fn orders_wait_for_the_work_of_all_engines() {
         let (mut first, mut second) = (Orders::default(), Orders::<()>::default());
-        first.add("chain", true);
+        first.add("chain", true, 0);
         assert_eq!(first.ask_next(GATHERS_NS, 2), Some(1));
         first.ask(0, 1, vec![(3, 7), (4, 1)]);
         second.ask(0, 1, Vec::new());
@@ -199,10 +230,10 @@ mod tests {
     #[test]
     fn answers_for_orders_that_were_taken_back_count_for_no_others() {
         let mut orders = Orders::default();
-        orders.add("old", false);
+        orders.add("old", true, 0);
         let old = orders.ask_next(GATHERS_NS, 1).expect("it is time");
         assert_eq!(orders.take_back(|order| *order == "old"), ["old"]);
-        orders.add("new", false);
+        orders.add("new", true, 0);
         let new = orders.ask_next(GATHERS_NS, 1).expect("nothing else waits");
         orders.note_answer(old);
         assert!(!orders.is_due());
@@ -213,13 +244,13 @@ mod tests {
     #[test]
     fn orders_are_gathered_while_others_are_made_and_for_a_while_after_that() {
         let (mut orders, begun) = (Orders::default(), 1_000 * GATHERS_NS);
-        orders.add(1, false);
+        orders.add(1, true, begun);
         let number = orders.ask_next(begun, 1).expect("the last ones were made long ago");
-        orders.add(2, true);
+        orders.add(2, true, begun);
         assert_eq!(orders.ask_next(begun + GATHERS_NS, 1), None, "a question is open");
         orders.note_answer(number);
         assert_eq!(orders.take_due(begun), [1]);
-        orders.add(3, false);
+        orders.add(3, false, begun);
         assert_eq!(orders.ask_next(begun + GATHERS_NS, 1), None, "one is in the making");
         orders.note_made(begun);
         assert_eq!(orders.ask_next(begun + GATHERS_NS - 1, 1), None);
@@ -233,7 +264,7 @@ mod tests {
     #[test]
     fn what_was_not_made_is_asked_for_again() {
         let mut orders = Orders::default();
-        (1..=2).for_each(|order| orders.add(order, true));
+        (1..=2).for_each(|order| orders.add(order, true, 0));
         let number = orders.ask_next(GATHERS_NS, 1).expect("it is time");
         orders.note_answer(number);
         assert_eq!(orders.take_due(GATHERS_NS), [1, 2]);
@@ -267,7 +298,7 @@ mod tests {
         let end = now + 20 * most_saved;
         while now < end {
             if orders.gathered.is_empty() {
-                orders.add((), false);
+                (0..WORTH_A_STOP).for_each(|_| orders.add((), false, now));
             }
             now = make(&mut orders, now, TAKES).inspect(|_| made += 1).unwrap_or(now + GATHERS_NS);
         }
@@ -275,10 +306,41 @@ mod tests {
         assert!((saved..=saved + later + 2).contains(&made), "{made} were made, {saved} with what was saved");
         orders.saved_ns = -MOST_BORROWED_NS / 2;
         assert_eq!(make(&mut orders, now, TAKES), None);
-        orders.add((), true);
+        orders.add((), true, now);
         assert!(make(&mut orders, now + GATHERS_NS, TAKES).is_some(), "an urgent one");
         orders.saved_ns = -2 * MOST_BORROWED_NS;
-        orders.add((), true);
+        orders.add((), true, now);
         assert_eq!(make(&mut orders, now + 3 * GATHERS_NS, TAKES), None, "too much is borrowed");
+    }
+
+    #[test]
+    fn orders_that_are_not_urgent_wait_until_there_are_many_or_for_a_while() {
+        let (mut orders, begun) = (Orders::default(), 1_000 * GATHERS_NS);
+        (1..WORTH_A_STOP).for_each(|order| orders.add(order, false, begun));
+        assert_eq!(orders.ask_next(begun + GATHERS_RARE_NS - 1, 1), None);
+        let number = orders.ask_next(begun + GATHERS_RARE_NS, 1).expect("they have waited for a while");
+        orders.note_answer(number);
+        let later = begun + 2 * GATHERS_RARE_NS;
+        orders.take_due(begun).iter().for_each(|_| orders.note_made(begun));
+        (1..WORTH_A_STOP).for_each(|order| orders.add(order, false, later));
+        assert_eq!(orders.ask_next(later, 1), None);
+        orders.add(WORTH_A_STOP, false, later);
+        assert!(orders.ask_next(later, 1).is_some(), "they are many");
+    }
+
+    #[test]
+    fn who_comes_when_everything_is_used_up_has_chains_made() {
+        let (mut orders, begun) = (Orders::default(), 1_000 * GATHERS_NS);
+        (orders.saved_ns, orders.counted_ns) = (-1, begun);
+        (0..WORTH_A_STOP).for_each(|_| orders.add((), false, begun));
+        assert_eq!(make(&mut orders, begun, 1), None);
+        orders.welcome_client(7);
+        assert!(make(&mut orders, begun, 1).is_some());
+        orders.saved_ns = -1;
+        orders.welcome_client(7);
+        assert_eq!(orders.saved_ns, -1, "another stream of the same client");
+        orders.forget_client(7);
+        (7..1_000).for_each(|client| orders.welcome_client(client));
+        assert_eq!(orders.saved_ns, MOST_SAVED_NS);
     }
 }
