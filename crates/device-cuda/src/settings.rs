@@ -5,13 +5,10 @@ use cumux_device::DeviceError;
 use cumux_ring::polling;
 use std::time::Duration;
 
-/// Cores for each engine thread, up to [`DEFAULT_ENGINES`]: an engine polls as long as it has work
-/// in flight, and the clients want cores of their own.
-const CORES_OF_AN_ENGINE: usize = 4;
-/// Engine threads of a card. Every call of the driver takes the context's one lock, so that more of
-/// them wait for one another; what they do beside these calls, they do at the same time
-/// (docs/performance.md has the table).
-const DEFAULT_ENGINES: usize = 2;
+/// Engine threads of a process's only card, on a machine with at least so many cores. An engine
+/// polls as long as it has work in flight, and the clients want cores of their own. Each submits to
+/// a context of its own, so that none waits for another (decisions 0122 and 0131).
+const ENGINES_FROM: [(usize, usize); 2] = [(16, 3), (8, 2)];
 /// Most engines that a user may ask for.
 const MOST_ENGINES: usize = 16;
 /// Seconds for which the kernels of a closed client may go on.
@@ -30,8 +27,8 @@ const DEFAULT_LONG_KERNEL_MS: u64 = 250;
 /// How a card is served.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Engine threads, 1 to 16 (`CUMUX_DISPATCHERS`; by default 2 for a process's only card on 8
-    /// cores or more, else 1).
+    /// Engine threads, 1 to 16 (`CUMUX_DISPATCHERS`; by default 3 for a process's only card on 16
+    /// cores or more, 2 on 8 or more, else 1).
     pub engines: usize,
     /// True if kernels are coalesced: batches of them are launched as graphs (`CUMUX_COALESCE=0`
     /// turns this off).
@@ -64,7 +61,8 @@ pub struct Settings {
 /// Engine threads of a card. With one each, W1 on both of two cards was twice that on one, with two
 /// 1.93 times: the cores that they polled were the clients' (decision 0122).
 fn default_engines(cards: usize, cores: usize) -> usize {
-    if cards > 1 { 1 } else { (cores / CORES_OF_AN_ENGINE).clamp(1, DEFAULT_ENGINES) }
+    let of_one = || ENGINES_FROM.iter().find(|(from, _)| cores >= *from).map_or(1, |(_, engines)| *engines);
+    if cards > 1 { 1 } else { of_one() }
 }
 
 impl Settings {
@@ -107,7 +105,7 @@ mod tests {
 
     #[test]
     fn engines_leave_cores_to_clients() {
-        assert_eq!([1, 4, 8, 64].map(|cores| default_engines(1, cores)), [1, 1, 2, 2]);
+        assert_eq!([1, 7, 8, 15, 16, 64].map(|cores| default_engines(1, cores)), [1, 1, 2, 2, 3, 3]);
         assert_eq!(default_engines(2, 64), 1);
     }
 }

@@ -21,9 +21,11 @@ use std::time::{Duration, Instant};
 
 /// How often a stream that waits for a value in memory is looked at.
 const VALUE_POLL: Duration = Duration::from_micros(200);
-/// One lane takes more than two or four, whose threads are missing elsewhere (docs/performance.md
-/// has the table).
-const LANES: usize = 1;
+/// Lanes on a machine with at least [`SEVERAL_FROM`] cores, where several engines can take what
+/// they bring. On fewer one lane takes more, because its threads are missing elsewhere
+/// (docs/performance.md has the tables).
+const LANES: usize = 2;
+const SEVERAL_FROM: usize = 16;
 const BELL: u64 = 0;
 /// How long lanes may take to forget sessions that have left, and how often they are looked at.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,7 +38,11 @@ const TRIAL_POLL: Duration = Duration::from_millis(20);
 /// Lanes for this machine; `CUMUX_INTAKE_LANES` overrides it for measuring.
 #[must_use]
 pub fn lanes() -> usize {
-    number_or_none("CUMUX_INTAKE_LANES").map_or(LANES, |n| (n as usize).clamp(1, 64))
+    number_or_none("CUMUX_INTAKE_LANES").map_or_else(|| lanes_on(polling::cores()), |n| (n as usize).clamp(1, 64))
+}
+
+fn lanes_on(cores: usize) -> usize {
+    if cores >= SEVERAL_FROM { LANES } else { 1 }
 }
 
 /// How long a lane looks before it sleeps: where nothing is under way, and where something is.
@@ -269,5 +275,15 @@ impl IntakeLanes for Intake {
 
     fn settle(&self) {
         self.settle_lanes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_leave_cores_to_clients() {
+        assert_eq!([1, 8, 15, 16, 64].map(lanes_on), [1, 1, 1, 2, 2]);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::report::{Basis, Row, Source};
 use cumux_planner::card::{Capacity, CardModel};
-use cumux_planner::mode::{Mode, engines};
+use cumux_planner::mode::{Mode, ServedHost};
 use cumux_planner::profile::{CardFacts, Profile};
 use cumux_planner::simulate::{Arrival, Effort, Load, Submission, quantile, run};
 use cumux_planner::work::{Machine, Work};
@@ -97,8 +97,8 @@ pub struct Trial {
     pub requests: u32,
     /// How many times as long as on the planner's host a launch takes on this one.
     pub host: f64,
-    /// Its processors.
-    pub processors: u32,
+    /// Its processors, and what serves clients there.
+    pub on: ServedHost,
 }
 
 /// A recorded program of which something is predicted.
@@ -151,18 +151,18 @@ pub fn share(machine: &Machine, program: Program<'_>, mode: Mode, clients: u32, 
 
 /// So many copies on a machine, of `on_host` on its host.
 fn share_beside(machine: &Machine, program: Program<'_>, (mode, clients): (Mode, u32), on_host: u32, trial: Trial) -> Option<Row> {
-    let busy = mode.crowding(on_host, trial.processors);
+    let busy = mode.crowding(on_host, trial.on);
     // Programs are recorded alone, through cumux.
-    let crowding = busy / Mode::Cumux.crowding(1, trial.processors);
+    let crowding = busy / Mode::Cumux.crowding(1, trial.on);
     let mut work = Work::on(program.profile, machine).ok()?.on_host(crowding * program.pace);
-    work.unsteady = work.unsteady.max(mode.unsteadiness(on_host, trial.processors));
+    work.unsteady = work.unsteady.max(mode.unsteadiness(on_host, trial.on));
     // Many kernels of many programs cut each other into small groups, and each is an event.
     let launches = (work.steps.len() as u32).saturating_mul(clients).max(1);
     let trial = Trial { requests: trial.requests.min((MOST_LAUNCHES / launches).max(LEAST_REQUESTS)), ..trial };
     let load = |client: usize| Load { work: &work, arrival: Arrival::Closed, context: mode.context(client), cap: machine.multiprocessors };
     let loads: Vec<Load<'_>> = (0..clients as usize).map(load).collect();
-    let submission = mode.submission(engines(trial.processors)).on_host(trial.host * busy * program.pace);
-    let submission = Submission { slowest: mode.slowest_submission(on_host, trial.processors), ..submission };
+    let submission = mode.submission(trial.on.engines).on_host(trial.host * busy * program.pace);
+    let submission = Submission { slowest: mode.slowest_submission(on_host, trial.on), ..submission };
     row(machine, &loads, mode, program.name, submission, trial.requests)
 }
 
@@ -260,7 +260,7 @@ mod tests {
         // What the host does besides takes most of a request's time.
         profile.request.insert(0, Step::Wait { stream: None, gap_ns: 500_000 });
         let machine = machine(&profile.card, 1024);
-        let trial = Trial { requests: 20, host: 1.0, processors: 32 };
+        let trial = Trial { requests: 20, host: 1.0, on: ServedHost::with(32) };
         for wanted in [0.7, 1.0, 1.4] {
             let truly = Program { pace: wanted, ..program(&profile) };
             let alone = [Mode::TimeSliced, Mode::Mps, Mode::Cumux].map(|mode| (mode, share(&machine, truly, mode, 1, trial).expect("a row").throughput));
@@ -284,7 +284,7 @@ mod tests {
         let machine = machine(&profile.card, 1024);
         let ways = [Mode::TimeSliced, Mode::Cumux].map(|mode| [1, 16, 2].map(|clients| Question::Share(machine.clone(), mode, clients)));
         let questions: Vec<_> = ways.into_iter().flatten().map(|question| (question, program(&profile))).collect();
-        let trial = Trial { requests: 10, host: 1.0, processors: 32 };
+        let trial = Trial { requests: 10, host: 1.0, on: ServedHost::with(32) };
         let found: Vec<String> = ask_all(&questions, trial, 3, || true).iter().map(|row| format!("{row:?}")).collect();
         let alone: Vec<String> = questions.iter().filter_map(|(question, program)| question.ask(*program, trial)).map(|row| format!("{row:?}")).collect();
         assert_eq!((found.len(), found), (6, alone));
@@ -297,7 +297,7 @@ mod tests {
     fn many_copies_of_a_large_model_have_a_prediction() {
         let profile = model(160);
         let machine = machine(&profile.card, 1024);
-        let trial = Trial { requests: 100, host: 1.0, processors: 32 };
+        let trial = Trial { requests: 100, host: 1.0, on: ServedHost::with(32) };
         let row = share(&machine, program(&profile), Mode::Cumux, 16, trial).expect("a row");
         let alone = share(&machine, program(&profile), Mode::Cumux, 1, trial).expect("a row");
         assert!(row.throughput > 1.5 * alone.throughput && row.p99_us > alone.p99_us, "{} {}", row.throughput, alone.throughput);
@@ -306,7 +306,7 @@ mod tests {
         let native = share(&machine, program(&profile), Mode::TimeSliced, 1, trial).expect("a row");
         assert!(slower.throughput < 0.8 * native.throughput, "{} {}", slower.throughput, native.throughput);
         // And where processors are few.
-        let crowded = share(&machine, program(&profile), Mode::Cumux, 16, Trial { processors: 4, ..trial }).expect("a row");
+        let crowded = share(&machine, program(&profile), Mode::Cumux, 16, Trial { on: ServedHost::with(4), ..trial }).expect("a row");
         assert!(crowded.throughput < 0.8 * row.throughput, "{} {}", crowded.throughput, row.throughput);
     }
 
@@ -319,7 +319,7 @@ mod tests {
         let launch_gap = Duration { mean_ns: 3000.0, p99_ns: 3000.0 };
         unsteady.host = Some(Host { launches: 160, launching_ns: 1, launch_gap, request, waits: 1, waiting_ns: 1, waits_after: vec![] });
         let machine = machine(&steady.card, 1024);
-        let trial = Trial { requests: 100, host: 1.0, processors: 32 };
+        let trial = Trial { requests: 100, host: 1.0, on: ServedHost::with(32) };
         let [steady, unsteady] = [&steady, &unsteady].map(|profile| share(&machine, program(profile), Mode::Cumux, 1, trial).expect("a row"));
         assert!((unsteady.throughput / steady.throughput - 1.0).abs() < 0.01, "{} {}", unsteady.throughput, steady.throughput);
         let longer = unsteady.p99_us / steady.p99_us;

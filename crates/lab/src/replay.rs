@@ -3,7 +3,7 @@
 
 use crate::predict::{Program, Trial, machine, pace, share};
 use crate::report::{COMPARED, Pair};
-use cumux_planner::mode::Mode;
+use cumux_planner::mode::{Mode, ServedHost};
 use cumux_planner::profile::Profile;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -14,9 +14,11 @@ use std::collections::BTreeMap;
 pub fn pairs(report: &Value, profile_of: impl Fn(&str) -> Option<Profile>) -> Vec<Pair> {
     let number = |value: &Value| value.as_f64().unwrap_or(0.0);
     let host = report["launches"]["factor"].as_f64().unwrap_or(1.0);
-    let processors = report["made"]["processors"].as_u64().unwrap_or(1) as u32;
+    let made = |what: &str| report["made"][what].as_u64().map(|count| count as u32);
+    // Reports of before had two engines and one intake thread on all hosts that are kept.
+    let on = ServedHost { processors: made("processors").unwrap_or(1), engines: made("engines").unwrap_or(2), lanes: made("lanes").unwrap_or(1) };
     let memory = report["device"]["memory_mib"].as_u64().unwrap_or(0) as u32;
-    let trial = Trial { requests: 100, host, processors };
+    let trial = Trial { requests: 100, host, on };
     let measured = || report["sharing"].as_array().into_iter().flatten().filter(|row| row["source"] == "measured" && row["basis"] == "requests");
     let mode_of = |row: &Value| COMPARED.into_iter().find(|mode| row["mode"] == mode.name());
     let mut paces = BTreeMap::new();

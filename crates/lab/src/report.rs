@@ -68,6 +68,10 @@ pub struct Made {
     pub system: String,
     /// Processors of the machine.
     pub processors: usize,
+    /// Engine threads of an executor of one card there.
+    pub engines: u32,
+    /// Its intake threads.
+    pub lanes: u32,
     /// With `--quick`.
     pub quick: bool,
     /// How long it took.

@@ -78,19 +78,40 @@ const SIBLING_COST: f64 = 0.3;
 /// between two looks. ResNet-50, one copy and two, by cumux in place of MPS: 0.9 to 1.65 times as
 /// many passes on four machines, 1.45 in the middle; the model says 1.1 with 1 here, and 1.2 so.
 const POLLING_LOAD: f64 = 0.2;
-/// Engine threads of an executor of one card, where the host is not known or has as many processors
-/// as [`SEVERAL_ENGINES_FROM`] (decision 0122).
-pub const ENGINES: u32 = 2;
-const SEVERAL_ENGINES_FROM: u32 = 8;
+/// Engine threads of an executor of one card, where the host is not known (decision 0122).
+pub const ENGINES: u32 = ServedHost::with(16).engines;
 /// The part of a chain's time in which no other engine gets on. In one context two engines did 1.16
 /// times the kernels of one (W2 n=8, N = 1 and 4, two cards; decision 0122), and with a context for
 /// each 1.2 times as many once more (decision 0131).
 const LOCKED: f64 = 1.0 / (1.16 * 1.2);
 
-/// Engine threads of an executor on a host with so many processors.
-#[must_use]
-pub const fn engines(processors: u32) -> u32 {
-    if processors >= SEVERAL_ENGINES_FROM { ENGINES } else { 1 }
+/// A host, and the threads with which an executor of one card serves its clients there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServedHost {
+    /// Its processors.
+    pub processors: u32,
+    /// Engine threads, which submit work to the card.
+    pub engines: u32,
+    /// Intake threads, which take in the work of clients.
+    pub lanes: u32,
+}
+
+impl ServedHost {
+    /// A host with so many processors, and as many threads as an executor has there.
+    #[must_use]
+    pub const fn with(processors: u32) -> ServedHost {
+        let (engines, lanes) = match processors {
+            16.. => (3, 2),
+            8.. => (2, 1),
+            _ => (1, 1),
+        };
+        ServedHost { processors, engines, lanes }
+    }
+
+    /// The threads of an executor that wait actively: intake and engines.
+    const fn polling(self) -> u32 {
+        self.engines + self.lanes
+    }
 }
 
 /// A processor's time for a launch, without MPS or cumux: h200.txt, "ns of CPU per launch" (2,602).
@@ -168,7 +189,7 @@ impl Mode {
         TimeSlices { slice_ns, switch_ns: SWITCH_NS }
     }
 
-    /// How its launches get to the card, with so many engine threads of cumux ([`engines`]).
+    /// How its launches get to the card, with so many engine threads of cumux ([`ServedHost::engines`]).
     #[must_use]
     pub fn submission(self, engines: u32) -> Submission {
         match self {
@@ -218,9 +239,8 @@ impl Mode {
     /// too, is slower ([`SIBLING_COST`]); where there are more threads than processors, each gets
     /// its part of the time.
     #[must_use]
-    pub fn crowding(self, clients: u32, processors: u32) -> f64 {
-        // Threads of an executor that wait actively: its intake and its engines.
-        let polling = 1 + engines(processors);
+    pub fn crowding(self, clients: u32, host: ServedHost) -> f64 {
+        let (polling, processors) = (host.polling(), host.processors);
         let own = match self {
             Mode::Cumux => polling,
             Mode::CumuxOwn => clients.saturating_mul(polling),
@@ -234,28 +254,28 @@ impl Mode {
 
     /// How many times longer the host takes in its slow times than in the mean, at least.
     #[must_use]
-    pub fn unsteadiness(self, clients: u32, processors: u32) -> f64 {
+    pub fn unsteadiness(self, clients: u32, host: ServedHost) -> f64 {
         let disturbed = match (self, clients) {
             (Mode::Cumux, 1) => 1.0,
             (_, 1) => DISTURBED_ALONE,
             (Mode::Mps, _) => DISTURBED_MPS,
             _ => DISTURBED,
         };
-        disturbed * self.overfull(clients, processors)
+        disturbed * self.overfull(clients, host)
     }
 
     /// Active threads for each processor, at least 1.
-    fn overfull(self, clients: u32, processors: u32) -> f64 {
-        let own = if self == Mode::Cumux { 1 + engines(processors) } else { 0 };
-        (f64::from(clients.saturating_add(own)) / f64::from(processors.max(1))).max(1.0)
+    fn overfull(self, clients: u32, host: ServedHost) -> f64 {
+        let own = if self == Mode::Cumux { host.polling() } else { 0 };
+        (f64::from(clients.saturating_add(own)) / f64::from(host.processors.max(1))).max(1.0)
     }
 
     /// How many times longer launches and notices take in slow times, at most. `tiny` through
     /// cumux, 16 programs on 16 processors, on four machines (benches/results/lab): p99 1.8 to 2.2
     /// times the mean.
     #[must_use]
-    pub fn slowest_submission(self, clients: u32, processors: u32) -> f64 {
-        SLOW_SUBMISSION * self.overfull(clients, processors)
+    pub fn slowest_submission(self, clients: u32, host: ServedHost) -> f64 {
+        SLOW_SUBMISSION * self.overfull(clients, host)
     }
 
     /// Most programs on one machine.

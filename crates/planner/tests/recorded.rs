@@ -5,7 +5,7 @@
 //! was measured, not that it predicts other programs.
 
 use cumux_planner::card;
-use cumux_planner::mode::{LAUNCH_NS, Mode, engines};
+use cumux_planner::mode::{LAUNCH_NS, Mode, ServedHost};
 use cumux_planner::profile::by_hand::facts;
 use cumux_planner::profile::{Duration, FORMAT, Kernel, MemoryAt, Profile, Step, VERSION};
 use cumux_planner::simulate::{Arrival, Effort, Load, run};
@@ -177,9 +177,9 @@ fn a_second_engine_is_worth_more_with_its_own_context() {
     };
     assert!((1.1..1.2).contains(&gain(8, ONE_CONTEXT)), "{}", gain(8, ONE_CONTEXT));
     assert!((1.32..1.44).contains(&gain(8, None)) && (gain(1, None) - 1.0).abs() < 0.01, "{} {}", gain(8, None), gain(1, None));
-    assert!(Mode::Cumux.slowest_submission(16, 16) > 1.15 * Mode::Mps.slowest_submission(16, 16));
-    assert!(Mode::Cumux.crowding(16, 16) > 1.15 * Mode::Mps.crowding(16, 16));
-    assert!((engines(8), engines(7)) == (2, 1));
+    assert!(Mode::Cumux.slowest_submission(16, ServedHost::with(16)) > 1.15 * Mode::Mps.slowest_submission(16, ServedHost::with(16)));
+    assert!(Mode::Cumux.crowding(16, ServedHost::with(16)) > 1.15 * Mode::Mps.crowding(16, ServedHost::with(16)));
+    assert!((ServedHost::with(8).engines, ServedHost::with(7).engines) == (2, 1));
 }
 
 /// Four processes beside an endless kernel in a fifth: faults-h200, section 3.

@@ -7,6 +7,7 @@ use cumux_artifacts::make::{Mode, Options, files};
 use cumux_lab::report::{Made, Report};
 use cumux_lab::{gates, page};
 use cumux_planner::card as cards;
+use cumux_planner::mode::ServedHost;
 use cumux_planner::profile::Profile;
 use std::fs;
 use std::io::Write as _;
@@ -116,5 +117,6 @@ pub fn made(quick: bool) -> Made {
     let at = seconds_since_1970();
     let date = jiff::Timestamp::from_second(i64::try_from(at).unwrap_or(0)).map_or_else(|_| String::new(), |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string());
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    Made { at, date, cumux: env!("CARGO_PKG_VERSION").to_owned(), system: card::system(), processors, quick, seconds: 0.0 }
+    let ServedHost { engines, lanes, .. } = ServedHost::with(u32::try_from(processors).unwrap_or(u32::MAX));
+    Made { at, date, cumux: env!("CARGO_PKG_VERSION").to_owned(), system: card::system(), processors, engines, lanes, quick, seconds: 0.0 }
 }

@@ -15,7 +15,7 @@ use cumux_lab::report::{
     Basis, CrowdRow, Decision, FaultRow, Launches, Mig, MigInstance, Outcome, Overlap, OverlapSize, Pace, Report, Row, Slices, Source, StreamsRow, Timeline,
 };
 use cumux_planner::card as cards;
-use cumux_planner::mode::{Isolation, Mode};
+use cumux_planner::mode::{Isolation, Mode, ServedHost};
 use cumux_planner::plan::{Program, Wishes, make_with};
 use cumux_planner::profile::Profile;
 use cumux_planner::simulate::quantile;
@@ -505,9 +505,11 @@ impl<'a> Lab<'a> {
         let memory = u32::try_from(self.report.device.memory_mib).unwrap_or(u32::MAX);
         let known = self.report.device.card.as_deref().and_then(|id| cards::find(id).ok());
         let crowds: &[u32] = if self.quick { &CROWDS[..3] } else { &CROWDS };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let made = &self.report.made;
+        let threads = made.processors.max(1);
+        let on = ServedHost { processors: u32::try_from(made.processors).unwrap_or(u32::MAX), engines: made.engines, lanes: made.lanes };
         let host = self.report.launches.map_or(1.0, |launches| launches.factor);
-        let trial = Trial { requests: REQUESTS, host, processors: u32::try_from(threads).unwrap_or(u32::MAX) };
+        let trial = Trial { requests: REQUESTS, host, on };
         // What was measured on instances is compared with a prediction of the same ones.
         let there: Vec<&str> = self.instances().iter().map(|instance| instance.profile.as_str()).collect();
         let geometries = if there.is_empty() { known.map_or_else(Vec::new, geometries) } else { vec![there.join(",")] };
