@@ -143,7 +143,7 @@ impl Engine {
         let streams = Streams::new(driver, shared.filling.clone(), (shared.lanes.clone(), number), shared.latency_ns, shared.opened)?;
         let helper_stream = driver.create_engine_stream(number, 0)?;
         let printing = shared.printing.clone();
-        let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engines: shared.mailboxes.len(), engine: number };
+        let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engine: number };
         let small_sets = SmallSets::new(&shared.own_kernels);
         let chains = (shared.prepared.clone(), streams.tracker.word_addresses());
         let issuer = Issuer::new(

@@ -93,8 +93,6 @@ pub(crate) struct IssuerSettings {
     pub limits: LaunchLimits,
     /// True if kernels are submitted as chains.
     pub coalesces: bool,
-    /// The number of engines among which the card's clients are divided.
-    pub engines: usize,
     /// Which of them this one is.
     pub engine: usize,
 }
@@ -203,7 +201,7 @@ impl Issuer {
     fn waits_for_segment(&self, streams: &Streams, queue: &StreamQueue, now: u64) -> bool {
         self.settings.coalesces
             && queue.burst.goes_on(SHORTEST_SEGMENT)
-            && streams.tracker.busy_slots() >= MANY_BUSY_STREAMS.div_ceil(self.settings.engines).max(2)
+            && streams.tracker.busy_streams() >= MANY_BUSY_STREAMS
             && now.saturating_sub(queue.since) < GATHER_LIMIT_NS
             && queue.makes_segments
             && queue.work.len() < LONGEST_CHAIN
@@ -251,7 +249,8 @@ impl Issuer {
             return Ok(Served::Done);
         }
         let may_chain = partition.is_none() && stream.priority == 0 && self.settings.coalesces;
-        let longest_node_ns = LONG_KERNEL_NS.saturating_mul(streams.tracker.busy_slots().max(1) as u64);
+        // What a kernel was measured to take, it took beside all others of the card.
+        let longest_node_ns = LONG_KERNEL_NS.saturating_mul(streams.tracker.busy_streams().max(1) as u64);
         let in_share = partition.is_some();
         let bound = BoundStream { id, slot: self.bind_slot(streams, id, partition)? };
         let (mut served, mut end) = (Served::Done, BatchEnd::Chance);

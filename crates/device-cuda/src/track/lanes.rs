@@ -70,6 +70,12 @@ impl Lanes {
         self.shared.busy.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// How many driver streams of the card have work in flight.
+    #[inline]
+    pub(super) fn busy(&self) -> usize {
+        self.shared.busy.load(Ordering::Relaxed)
+    }
+
     /// True if more driver streams are busy than these of one engine.
     pub(super) fn has_others(&self, own: usize) -> bool {
         self.shared.busy.load(Ordering::Relaxed) > own

@@ -259,9 +259,9 @@ impl Tracker {
         self.all().flat_map(|tracker| tracker.busy.iter().map(|at| tracker.pool.slot(*at)))
     }
 
-    /// The number of slots with work in flight.
-    pub(crate) fn busy_slots(&self) -> usize {
-        self.busy.len()
+    /// The number of driver streams of the card with work in flight, those of other engines, too.
+    pub(crate) fn busy_streams(&self) -> usize {
+        self.lanes.busy()
     }
 
     /// True if a slot without work in flight may get some.
