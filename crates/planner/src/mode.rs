@@ -41,11 +41,11 @@ pub enum Mode {
 /// second, so the endless one has 2.23 ms of each round, its switch among them; launch and wait
 /// beside it takes 2.4 ms, which is slice, two switches and the launch itself.
 pub const SLICE_NS: f64 = 2_100_000.0;
-/// From one context to another that has work. From benches/results/h200.json, native "W2 n=8 N=1"
+/// From one context to another that has work. From benches/results/h200-0beefa6.json, native "W2 n=8 N=1"
 /// and "N=4" and "W1 n=8": a round of eight takes 1,087, 1,127 and 2,804 µs, the work itself 1.7 µs
 /// a kernel of W2.
 pub const SWITCH_NS: f64 = 134_000.0;
-/// Clients whose work NVIDIA's MPS has on the card at a time. From h200.json, MPS "W1 n=32": as
+/// Clients whose work NVIDIA's MPS has on the card at a time. From h200-0beefa6.json, MPS "W1 n=32": as
 /// many kernels a second as 16 clients, although a third of the card is free.
 pub const MPS_AT_A_TIME: usize = 16;
 /// How long these keep the card while others wait: p99 of the same row, 8.27 ms.
@@ -58,7 +58,7 @@ const MPS_KERNEL_NS: f64 = 920.0;
 /// the mean of the six.
 const MPS_SLOW: f64 = 1.36;
 
-/// MiB of an idle context (h200.txt, "MiB of the card per idle client", native).
+/// MiB of an idle context (h200-0beefa6.txt, "MiB of the card per idle client", native).
 pub const CONTEXT_MIB: u32 = 526;
 /// MiB of an idle client of NVIDIA's MPS (the same line).
 const MPS_CLIENT_MIB: u32 = 519;
@@ -114,7 +114,7 @@ impl ServedHost {
     }
 }
 
-/// A processor's time for a launch, without MPS or cumux: h200.txt, "ns of CPU per launch" (2,602).
+/// A processor's time for a launch, without MPS or cumux: h200-0beefa6.txt, "ns of CPU per launch" (2,602).
 /// A host where it is another is that much slower in everything ([`Submission::on_host`]).
 pub const LAUNCH_NS: f64 = 2600.0;
 /// Threads of one process launch one after the other.
@@ -189,14 +189,15 @@ impl Mode {
         TimeSlices { slice_ns, switch_ns: SWITCH_NS }
     }
 
-    /// How its launches get to the card, with so many engine threads of cumux ([`ServedHost::engines`]).
+    /// How its launches get to the card, with so many engine threads of cumux
+    /// ([`ServedHost::engines`]).
     #[must_use]
     pub fn submission(self, engines: u32) -> Submission {
         match self {
             Mode::Exclusive | Mode::TimeSliced => NATIVE,
             // The driver's lock: threads of one process launch one after the other.
             Mode::Streams => Submission { start_ns: 100.0, common: Some(THREADS), ..NATIVE },
-            // h200.txt, "ns of CPU per launch" (2,850).
+            // h200-0beefa6.txt, "ns of CPU per launch" (2,850).
             Mode::Mps => {
                 let common = Some(Common {
                     chain_ns: 0.0,
@@ -210,7 +211,7 @@ impl Mode {
                 });
                 Submission { launch_ns: 2850.0, start_ns: 1000.0, common, ..NATIVE }
             }
-            // h200.txt: 455 ns of CPU a launch; "W2 n=8", N = 1 and 100: 2.1 and 0.39 µs a kernel,
+            // h200-0beefa6.txt: 455 ns of CPU a launch; "W2 n=8", N = 1 and 100: 2.1 and 0.39 µs a kernel,
             // of chains of up to 48 (one-context-h200, E4); "W2 n=1 N=1": 9 µs.
             Mode::Cumux | Mode::CumuxOwn => {
                 let (engines, locked) = (engines.max(1), LOCKED);

@@ -243,9 +243,9 @@ pub struct MemoryAt {
     pub bytes: u64,
 }
 
-/// The shortest time of a kernel on a card. From h200.txt, cumux "W2 n=1 N=100": an empty kernel of
-/// a chain takes 1.36 µs, and 0.4 of these pass between two kernels. A recorder that sees the ends
-/// of several together may measure less.
+/// The shortest time of a kernel on a card. From h200-0beefa6.txt, cumux "W2 n=1 N=100": an empty
+/// kernel of a chain takes 1.36 µs, and 0.4 of these pass between two kernels. A recorder that sees
+/// the ends of several together may measure less.
 pub const SHORTEST_KERNEL_NS: f64 = 960.0;
 
 /// Streams of a program.
