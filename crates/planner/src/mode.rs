@@ -41,12 +41,12 @@ pub enum Mode {
 /// second, so the endless one has 2.23 ms of each round, its switch among them; launch and wait
 /// beside it takes 2.4 ms, which is slice, two switches and the launch itself.
 pub const SLICE_NS: f64 = 2_100_000.0;
-/// From one context to another that has work. From benches/results/h200-0beefa6.json, native "W2 n=8 N=1"
-/// and "N=4" and "W1 n=8": a round of eight takes 1,087, 1,127 and 2,804 µs, the work itself 1.7 µs
-/// a kernel of W2.
+/// From one context to another that has work. From benches/results/h200-0beefa6.json, native "W2
+/// n=8 N=1" and "N=4" and "W1 n=8": a round of eight takes 1,087, 1,127 and 2,804 µs, the work
+/// itself 1.7 µs a kernel of W2.
 pub const SWITCH_NS: f64 = 134_000.0;
-/// Clients whose work NVIDIA's MPS has on the card at a time. From h200-0beefa6.json, MPS "W1 n=32": as
-/// many kernels a second as 16 clients, although a third of the card is free.
+/// Clients whose work NVIDIA's MPS has on the card at a time. From h200-0beefa6.json, MPS "W1
+/// n=32": as many kernels a second as 16 clients, although a third of the card is free.
 pub const MPS_AT_A_TIME: usize = 16;
 /// How long these keep the card while others wait: p99 of the same row, 8.27 ms.
 pub const MPS_TURN_NS: f64 = 8_200_000.0;
@@ -114,8 +114,9 @@ impl ServedHost {
     }
 }
 
-/// A processor's time for a launch, without MPS or cumux: h200-0beefa6.txt, "ns of CPU per launch" (2,602).
-/// A host where it is another is that much slower in everything ([`Submission::on_host`]).
+/// A processor's time for a launch, without MPS or cumux: h200-0beefa6.txt, "ns of CPU per launch"
+/// (2,602). A host where it is another is that much slower in everything
+/// ([`Submission::on_host`]).
 pub const LAUNCH_NS: f64 = 2600.0;
 /// Threads of one process launch one after the other.
 const THREADS: Common = Common { chain_ns: 0.0, kernel_ns: 2100.0, other_ns: 0.0, longest: 1, by_host: true, slow: 1.0, engines: 1, locked: 0.0 };
@@ -211,8 +212,8 @@ impl Mode {
                 });
                 Submission { launch_ns: 2850.0, start_ns: 1000.0, common, ..NATIVE }
             }
-            // h200-0beefa6.txt: 455 ns of CPU a launch; "W2 n=8", N = 1 and 100: 2.1 and 0.39 µs a kernel,
-            // of chains of up to 48 (one-context-h200, E4); "W2 n=1 N=1": 9 µs.
+            // h200-0beefa6.txt: 455 ns of CPU a launch; "W2 n=8", N = 1 and 100: 2.1 and 0.39 µs a
+            // kernel, of chains of up to 48 (one-context-h200, E4); "W2 n=1 N=1": 9 µs.
             Mode::Cumux | Mode::CumuxOwn => {
                 let (engines, locked) = (engines.max(1), LOCKED);
                 let common =

@@ -1,5 +1,5 @@
-//! The simulation beside what was measured on one H200 (benches/results/h200-0beefa6.json): kernels of 20
-//! µs and tiny ones, alone, by time-slicing, through NVIDIA's MPS and through cumux.
+//! The simulation beside what was measured on one H200 (benches/results/h200-0beefa6.json):
+//! kernels of 20 µs and tiny ones, alone, by time-slicing, through NVIDIA's MPS and through cumux.
 //!
 //! The parameters of `mode` come from this very table, so this shows that the model can say what
 //! was measured, not that it predicts other programs.
