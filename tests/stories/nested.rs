@@ -26,12 +26,13 @@ fn server_log(node: &Node) -> String {
 }
 
 /// Four programs with runs of short kernels, sets and copies in two streams: each checks every
-/// result, and their kernels go to the card in chains. With one engine, and with two.
+/// result, and their kernels go to the card in chains. With one engine, and with as many threads as
+/// on a large machine.
 #[test]
 fn runs_of_kernels_go_through_the_engine_of_real_cards() {
     let beneath = beneath();
-    for engines in ["1", "2"] {
-        let node = on_top_of(&beneath, &[("CUMUX_DISPATCHERS", engines)]);
+    for (engines, lanes) in [("1", "1"), ("3", "2")] {
+        let node = on_top_of(&beneath, &[("CUMUX_DISPATCHERS", engines), ("CUMUX_INTAKE_LANES", lanes)]);
         let start = |seed: u32| node.test_client("runs").args(&["20", &seed.to_string(), "held"]).start();
         // Chains are made while the card stands still. On a busy machine that may not come in time
         // for these programs: then it has come for the next ones.

@@ -8,6 +8,7 @@ use cumux_link::pulse::{self, Motion};
 use cumux_wire::message::{ClientStatus, ServerStatus};
 use rustix::process::Signal;
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,17 @@ pub fn card() -> (String, std::ops::RangeInclusive<u64>) {
     let (name, memory) = card.rsplit_once(", ").expect("CUMUX_TEST_CARD is NAME, MIB");
     let memory: u64 = memory.parse().expect("MiB");
     (name.to_owned(), memory - memory / 50..=memory)
+}
+
+/// The threads that take in clients' work.
+const LANES: &str = "CUMUX_INTAKE_LANES";
+
+/// One for half of the tests, two for the others, always the same for each: large machines have
+/// two, and those that run these tests mostly one.
+fn lanes_of_test() -> u64 {
+    let mut hash = DefaultHasher::new();
+    std::thread::current().name().hash(&mut hash);
+    1 + hash.finish() % 2
 }
 
 /// A private daemon with everything it starts.
@@ -130,6 +142,9 @@ impl NodeBuilder {
         }
         std::os::unix::fs::symlink(files::library(), folder.path().join("lib/libcuda.so.1")).expect("a link to the library");
         let mut environment = self.environment;
+        if self.device.starts_with("sim:") && environment.iter().all(|(name, _)| name != LANES) {
+            environment.insert(0, (LANES.to_owned(), lanes_of_test().to_string()));
+        }
         for (variable, name) in self.folders {
             let path = folder.path().join(name);
             fs::create_dir(&path).expect("a folder in it");
