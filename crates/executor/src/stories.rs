@@ -41,7 +41,7 @@ use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -600,6 +600,30 @@ fn an_image_goes_with_the_last_module_of_it() {
         assert!(Instant::now() < watchdog, "{} images of modules that are gone", kept());
         std::thread::yield_now();
     }
+    guest.close();
+}
+
+/// The intake thread serves all clients: it does not wait until the keeper has answered somebody.
+#[test]
+fn who_unloads_a_module_waits_for_no_call_of_the_keeper() {
+    const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
+    let world = World::new();
+    let mut guest = Guest::new(&world, 19);
+    let window = cumux_wire::layout::window_address(19);
+    rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
+    guest.ask_ok(&Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 });
+    let (shared, (held, is_held), (end, ended)) = (world.shared.clone(), mpsc::channel(), mpsc::channel::<()>());
+    let call = std::thread::spawn(move || {
+        let _call = shared.images.calls.lock();
+        held.send(()).unwrap();
+        ended.recv_timeout(Duration::from_secs(60)).is_ok()
+    });
+    is_held.recv().unwrap();
+    guest.tell(&Op::ModuleUnload { module: 1 });
+    guest.ask_ok(&allocate(512, 256));
+    assert!(world.session(19).lock().objects.modules.is_empty(), "it is unloaded");
+    let _ = end.send(());
+    assert!(call.join().unwrap(), "the call was still under way");
     guest.close();
 }
 
