@@ -3,12 +3,9 @@
 use crate::polling::PollPolicy;
 use cumux_device::DeviceError;
 use cumux_ring::polling;
+use cumux_wire::threads::ServiceThreads;
 use std::time::Duration;
 
-/// Engine threads of a process's only card, on a machine with at least so many cores. An engine
-/// polls as long as it has work in flight, and the clients want cores of their own. Each submits to
-/// a context of its own, so that none waits for another (decisions 0122 and 0131).
-const ENGINES_FROM: [(usize, usize); 2] = [(16, 3), (8, 2)];
 /// Most engines that a user may ask for.
 const MOST_ENGINES: usize = 16;
 /// Seconds for which the kernels of a closed client may go on.
@@ -61,8 +58,8 @@ pub struct Settings {
 /// Engine threads of a card. With one each, W1 on both of two cards was twice that on one, with two
 /// 1.93 times: the cores that they polled were the clients' (decision 0122).
 fn default_engines(cards: usize, cores: usize) -> usize {
-    let of_one = || ENGINES_FROM.iter().find(|(from, _)| cores >= *from).map_or(1, |(_, engines)| *engines);
-    if cards > 1 { 1 } else { of_one() }
+    let cores = u32::try_from(cores).unwrap_or(u32::MAX);
+    if cards > 1 { 1 } else { ServiceThreads::on(cores).engines as usize }
 }
 
 impl Settings {
@@ -104,8 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_leave_cores_to_clients() {
-        assert_eq!([1, 7, 8, 15, 16, 64].map(|cores| default_engines(1, cores)), [1, 1, 2, 2, 3, 3]);
-        assert_eq!(default_engines(2, 64), 1);
+    fn cards_of_one_process_have_an_engine_each() {
+        assert_eq!([default_engines(1, 64), default_engines(2, 64)], [3, 1]);
     }
 }

@@ -140,7 +140,7 @@ impl Images {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap as Counts;
+    use proptest::prelude::*;
 
     fn file() -> Arc<OwnedFd> {
         Arc::new(cumux_ring::create("image", 1).unwrap())
@@ -193,49 +193,45 @@ mod tests {
         assert!(images.is_kept(7, "0") && images.find("3").is_none() && images.spare_bytes == 0);
     }
 
-    /// Whatever is done, the images that the keeper has are those with modules and those that are
-    /// spare, and the bytes of the latter are counted right.
-    #[test]
-    fn what_is_spare_is_what_is_kept_without_modules() {
-        let mut random = 0x9e37_79b9_u32;
-        let mut draw = |below: u32| {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (random >> 8) % below
-        };
-        let (mut images, mut modules) = (Images::default(), Counts::<(u32, String), usize>::new());
-        for _ in 0..20_000 {
-            let (session, number) = (draw(3), draw(40));
-            let name = number.to_string();
-            match draw(10) {
-                0..5 => {
-                    images.learn(&name, file(), u64::from(number) << 16);
-                    images.add_user(session, &name, 1);
-                    *modules.entry((session, name)).or_default() += 1;
-                }
-                5..9 => {
-                    images.remove_user(session, &name);
-                    modules.entry((session, name)).and_modify(|count| *count = count.saturating_sub(1));
-                }
-                _ if draw(20) == 0 => {
-                    images.forget_session(session);
-                    modules.retain(|(other, _), _| *other != session);
-                }
-                _ => {
-                    for taken in images.take_excess() {
-                        assert_eq!(modules.remove(&taken), Some(0));
+    proptest! {
+        /// Whatever is done, the images that the keeper has are those with modules and those that
+        /// are spare, and the bytes of the latter are counted right.
+        #[test]
+        fn what_is_spare_is_what_is_kept_without_modules(steps in prop::collection::vec((0..200_u32, 0..3_u32, 0..40_u32), 1..300)) {
+            let (file, mut images, mut modules) = (file(), Images::default(), BTreeMap::<(u32, String), usize>::new());
+            for (step, session, number) in steps {
+                let name = number.to_string();
+                match step {
+                    0..100 => {
+                        images.learn(&name, file.clone(), u64::from(number) << 16);
+                        images.add_user(session, &name, 1);
+                        *modules.entry((session, name)).or_default() += 1;
                     }
-                    assert!(!images.has_excess());
+                    100..180 => {
+                        images.remove_user(session, &name);
+                        modules.entry((session, name)).and_modify(|count| *count = count.saturating_sub(1));
+                    }
+                    180..183 => {
+                        images.forget_session(session);
+                        modules.retain(|(other, _), _| *other != session);
+                    }
+                    _ => {
+                        for taken in images.take_excess() {
+                            prop_assert_eq!(modules.remove(&taken), Some(0));
+                        }
+                        prop_assert!(!images.has_excess());
+                    }
                 }
+                let kept: BTreeMap<(u32, String), usize> =
+                    images.stored.iter().flat_map(|(name, stored)| stored.users.iter().map(|(session, modules)| ((*session, name.clone()), *modules))).collect();
+                prop_assert_eq!(&kept, &modules);
+                let mut spare: Vec<_> = kept.into_iter().filter(|(_, modules)| *modules == 0).map(|(key, _)| key).collect();
+                spare.sort();
+                let bytes: u64 = spare.iter().map(|(_, name)| images.stored[name].bytes).sum();
+                let mut listed: Vec<_> = images.spare.iter().cloned().collect();
+                listed.sort();
+                prop_assert_eq!((listed, images.spare_bytes), (spare, bytes));
             }
-            let kept: BTreeMap<(u32, String), usize> =
-                images.stored.iter().flat_map(|(name, stored)| stored.users.iter().map(|(session, modules)| ((*session, name.clone()), *modules))).collect();
-            assert_eq!(kept, modules.iter().map(|(key, count)| (key.clone(), *count)).collect());
-            let mut spare: Vec<_> = kept.into_iter().filter(|(_, modules)| *modules == 0).map(|(key, _)| key).collect();
-            spare.sort();
-            let bytes: u64 = spare.iter().map(|(_, name)| images.stored[name].bytes).sum();
-            let mut listed: Vec<_> = images.spare.iter().cloned().collect();
-            listed.sort();
-            assert_eq!((listed, images.spare_bytes), (spare, bytes));
         }
     }
 }

@@ -14,6 +14,7 @@ use cumux_environment::number_or_none;
 use cumux_link::pulse;
 use cumux_ring::awake::Count;
 use cumux_ring::polling;
+use cumux_wire::threads::ServiceThreads;
 use rustix::event::epoll;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,11 +22,6 @@ use std::time::{Duration, Instant};
 
 /// How often a stream that waits for a value in memory is looked at.
 const VALUE_POLL: Duration = Duration::from_micros(200);
-/// Lanes on a machine with at least [`SEVERAL_FROM`] cores, where several engines can take what
-/// they bring. On fewer one lane takes more, because its threads are missing elsewhere
-/// (docs/performance.md has the tables).
-const LANES: usize = 2;
-const SEVERAL_FROM: usize = 16;
 const BELL: u64 = 0;
 /// How long lanes may take to forget sessions that have left, and how often they are looked at.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,11 +34,8 @@ const TRIAL_POLL: Duration = Duration::from_millis(20);
 /// Lanes for this machine; `CUMUX_INTAKE_LANES` overrides it for measuring.
 #[must_use]
 pub fn lanes() -> usize {
-    number_or_none("CUMUX_INTAKE_LANES").map_or_else(|| lanes_on(polling::cores()), |n| (n as usize).clamp(1, 64))
-}
-
-fn lanes_on(cores: usize) -> usize {
-    if cores >= SEVERAL_FROM { LANES } else { 1 }
+    let usual = || ServiceThreads::on(u32::try_from(polling::cores()).unwrap_or(u32::MAX)).lanes as usize;
+    number_or_none("CUMUX_INTAKE_LANES").map_or_else(usual, |n| (n as usize).clamp(1, 64))
 }
 
 /// How long a lane looks before it sleeps: where nothing is under way, and where something is.
@@ -275,15 +268,5 @@ impl IntakeLanes for Intake {
 
     fn settle(&self) {
         self.settle_lanes();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lanes_leave_cores_to_clients() {
-        assert_eq!([1, 8, 15, 16, 64].map(lanes_on), [1, 1, 1, 2, 2]);
     }
 }

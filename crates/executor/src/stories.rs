@@ -263,6 +263,16 @@ fn allocate(bytes: u64, align: u64) -> Op {
     Op::MemAlloc { device: 0, bytes, align }
 }
 
+/// An image with one kernel.
+const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
+
+/// Puts an image into a client's window, to be loaded as this module.
+fn put_image(guest: &Guest<'_>, module: u32, image: &[u8]) -> Op {
+    let window = cumux_wire::layout::window_address(guest.config.id);
+    rustix::io::pwrite(&guest.files[2], image, 0).unwrap();
+    Op::ModuleLoad { module, device: 0, image: window, image_bytes: image.len() as u64, info: window + 4096, info_bytes: 4096 }
+}
+
 #[test]
 fn what_was_released_while_it_was_mapped_goes_with_its_mapping_also_under_a_successor() {
     let world = World::new();
@@ -486,9 +496,8 @@ fn a_standby_loads_the_kernels_that_were_launched() {
         b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry a()\n{\nret;\n}\n.visible .entry b()\n{\nret;\n}\n.visible .entry c()\n{\nret;\n}\n";
     let world = World::with(&LikeACard);
     let mut guest = Guest::new(&world, 18);
-    let window = cumux_wire::layout::window_address(18);
-    rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
-    guest.ask_ok(&Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 });
+    let load = put_image(&guest, 1, IMAGE);
+    guest.ask_ok(&load);
     guest.tell(&Op::StreamCreate { index: 1, device: 0, priority: 0, partition: 0 });
     let launch = |function| Op::Launch(Launch { module: 1, function, grid: [1; 3], block: [1; 3], ..Launch::default() });
     for (seq, function) in (1..).zip([2, 0, 2, 2]) {
@@ -531,12 +540,10 @@ fn a_standby_loads_the_kernels_that_were_launched() {
 /// the takeover is long over.
 #[test]
 fn what_was_preloaded_waits_for_a_client_that_comes_later() {
-    const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
     let world = World::new();
     let mut guest = Guest::new(&world, 17);
-    let window = cumux_wire::layout::window_address(17);
-    rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
-    guest.ask_ok(&Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 });
+    let load = put_image(&guest, 1, IMAGE);
+    guest.ask_ok(&load);
     let mut preloader = Preloader::default();
     preloader.expect(&world.shared, &guest.config, &guest.files().unwrap());
     let begun = Instant::now();
@@ -564,15 +571,13 @@ fn what_was_preloaded_waits_for_a_client_that_comes_later() {
 /// The keeper has an image as long as its session has a module of it.
 #[test]
 fn an_image_goes_with_the_last_module_of_it() {
-    const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
     let world = World::new();
     let mut guest = Guest::new(&world, 18);
-    let window = cumux_wire::layout::window_address(18);
-    rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
-    let load = |module| Op::ModuleLoad { module, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 };
     let kept = || keeper().list(18).unwrap().iter().filter(|item| item.key.starts_with("image-")).count();
-    guest.ask_ok(&load(1));
-    guest.ask_ok(&load(2));
+    let load = put_image(&guest, 1, IMAGE);
+    guest.ask_ok(&load);
+    let load = put_image(&guest, 2, IMAGE);
+    guest.ask_ok(&load);
     assert_eq!(kept(), 1, "the same bytes");
     guest.tell(&Op::ModuleUnload { module: 1 });
     assert_eq!(kept(), 1);
@@ -580,7 +585,8 @@ fn an_image_goes_with_the_last_module_of_it() {
     guest.open(2).unwrap();
     guest.tell(&Op::ModuleUnload { module: 2 });
     assert_eq!(kept(), 1, "it may be loaded again soon");
-    guest.ask_ok(&load(3));
+    let load = put_image(&guest, 3, IMAGE);
+    guest.ask_ok(&load);
     guest.close();
     guest.open(3).unwrap();
     assert_eq!(kept(), 1, "it was loaded again, and a successor has it");
@@ -591,8 +597,8 @@ fn an_image_goes_with_the_last_module_of_it() {
     // Others than the last few are dropped, whatever else is loaded.
     for number in 4..40_u32 {
         let image = String::from_utf8_lossy(IMAGE).replace("k()", &format!("k{number:02}()"));
-        rustix::io::pwrite(&guest.files[2], image.as_bytes(), 0).unwrap();
-        guest.ask_ok(&Op::ModuleLoad { module: number, device: 0, image: window, image_bytes: image.len() as u64, info: window + 4096, info_bytes: 4096 });
+        let load = put_image(&guest, number, image.as_bytes());
+        guest.ask_ok(&load);
         guest.tell(&Op::ModuleUnload { module: number });
     }
     let watchdog = Instant::now() + Duration::from_secs(60);
@@ -606,12 +612,10 @@ fn an_image_goes_with_the_last_module_of_it() {
 /// The intake thread serves all clients: it does not wait until the keeper has answered somebody.
 #[test]
 fn who_unloads_a_module_waits_for_no_call_of_the_keeper() {
-    const IMAGE: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
     let world = World::new();
     let mut guest = Guest::new(&world, 19);
-    let window = cumux_wire::layout::window_address(19);
-    rustix::io::pwrite(&guest.files[2], IMAGE, 0).unwrap();
-    guest.ask_ok(&Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: IMAGE.len() as u64, info: window + 4096, info_bytes: 4096 });
+    let load = put_image(&guest, 1, IMAGE);
+    guest.ask_ok(&load);
     let (shared, (held, is_held), (end, ended)) = (world.shared.clone(), mpsc::channel(), mpsc::channel::<()>());
     let call = std::thread::spawn(move || {
         let _call = shared.images.calls.lock();

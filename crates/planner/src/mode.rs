@@ -4,6 +4,7 @@
 //! for every card: what has not been compared with other cards is said in docs/planning.md.
 
 use crate::simulate::{Common, Submission, TimeSlices};
+use cumux_wire::threads::ServiceThreads;
 use serde::{Deserialize, Serialize};
 
 /// What of one program may reach another.
@@ -100,11 +101,7 @@ impl ServedHost {
     /// A host with so many processors, and as many threads as an executor has there.
     #[must_use]
     pub const fn with(processors: u32) -> ServedHost {
-        let (engines, lanes) = match processors {
-            16.. => (3, 2),
-            8.. => (2, 1),
-            _ => (1, 1),
-        };
+        let ServiceThreads { engines, lanes } = ServiceThreads::on(processors);
         ServedHost { processors, engines, lanes }
     }
 

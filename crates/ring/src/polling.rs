@@ -4,6 +4,7 @@
 //! To wake a thread on an idle virtual core costs 0.1 to 0.25 ms (docs/performance.md). Polling
 //! saves that where a core is to spare, and takes the core from others where none is.
 
+use cumux_wire::threads::ServiceThreads;
 use std::time::Duration;
 
 /// A machine with at least this many cores has one to spare for each thread of the service that
@@ -14,8 +15,8 @@ const SERVICE_LIMIT: Duration = Duration::from_micros(1500);
 /// How long it polls for the end of something, and how long a thread of a client does: so long that
 /// being woken is 2 % of it. CUDA's own rule for `CU_CTX_SCHED_AUTO` has a client poll for ever.
 const WORK_LIMIT: Duration = Duration::from_millis(5);
-/// Threads of executor and server that need cores, too.
-const SERVICE_THREADS: usize = 3;
+/// Threads of executor and server need so many cores at least.
+const LEAST_SERVICE_THREADS: usize = 3;
 /// A few checks take less time than going to sleep and being woken: so many on a machine with more
 /// than [`SMALL_MACHINE`] cores, where a check with its pause takes up to 60 ns, and elsewhere.
 const FEW_CHECKS: [u32; 2] = [2000, 50];
@@ -61,7 +62,9 @@ pub struct ClientPolling {
 pub fn client(cores: usize, clients: usize) -> ClientPolling {
     let [many, few] = FEW_CHECKS;
     let may_check = cores > SMALL_MACHINE && clients <= CLIENTS_IN_TURN * cores;
-    ClientPolling { few_checks: if may_check { many } else { few }, has_core: clients > 0 && clients + SERVICE_THREADS <= cores, limit: WORK_LIMIT }
+    let ServiceThreads { engines, lanes } = ServiceThreads::on(u32::try_from(cores).unwrap_or(u32::MAX));
+    let service = ((engines + lanes) as usize).max(LEAST_SERVICE_THREADS);
+    ClientPolling { few_checks: if may_check { many } else { few }, has_core: clients > 0 && clients + service <= cores, limit: WORK_LIMIT }
 }
 
 #[cfg(test)]
@@ -74,6 +77,7 @@ mod tests {
         assert_eq!((service_limit(7, crowded), service_limit(8, crowded)), (crowded, SERVICE_LIMIT));
         assert_eq!((service_limit_with_work(7, crowded), service_limit_with_work(8, crowded)), (crowded, WORK_LIMIT));
         assert_eq!([0, 1, 5, 6].map(|clients| client(8, clients).has_core), [false, true, true, false]);
+        assert_eq!([11, 12].map(|clients| client(16, clients).has_core), [true, false]);
         assert_eq!((client(4, 1).few_checks, client(5, 1).few_checks), (50, 2000));
         assert_eq!([0, 32, 33, 128].map(|clients| client(16, clients).few_checks), [2000, 2000, 50, 50]);
     }

@@ -1,7 +1,8 @@
 //! What crosses process borders: records in the ring, the layout of the shared files, and the
 //! messages on the sockets.
 //!
-//! Layout, encoding and checked decoding only: no I/O, no memory mapping, no policy. Everything
+//! Layout, encoding and checked decoding only: no I/O, no memory mapping, and no policy but on how
+//! many threads serve a card, in which executor and planner have to agree ([`threads`]). Everything
 //! here is versioned together by [`VERSION`]; a peer of another version is refused at the hello.
 //! Whatever was written by another process is an allegation until one of the `decode` functions of
 //! [`record`] or [`module`] has accepted a private copy of it.
@@ -19,6 +20,7 @@ pub mod recording;
 pub mod share;
 pub mod text;
 pub mod texture;
+pub mod threads;
 
 /// Version of everything in this crate. Raised with every change of a layout or a message.
 pub const VERSION: u32 = 13;

@@ -1,0 +1,39 @@
+//! How many threads of an executor serve the clients of a card. One rule for the executor, for the
+//! engine of real cards, and for the planner, which foresees what they do. Pure.
+
+/// The threads with which an executor of one card serves its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceThreads {
+    /// Those that submit work to the card, if it is a real one.
+    pub engines: u32,
+    /// Those that take in the work of clients: lanes of the intake.
+    pub lanes: u32,
+}
+
+impl ServiceThreads {
+    /// Those on a machine with so many cores. Each polls while there is work, and clients want
+    /// cores of their own (decision 0122; docs/performance.md has the tables).
+    #[must_use]
+    pub const fn on(cores: u32) -> ServiceThreads {
+        let (engines, lanes) = match cores {
+            16.. => (3, 2),
+            8.. => (2, 1),
+            _ => (1, 1),
+        };
+        ServiceThreads { engines, lanes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_have_cores_of_their_own() {
+        let on = |cores| {
+            let ServiceThreads { engines, lanes } = ServiceThreads::on(cores);
+            (engines, lanes)
+        };
+        assert_eq!([1, 7, 8, 15, 16, 64].map(on), [(1, 1), (1, 1), (2, 1), (2, 1), (3, 2), (3, 2)]);
+    }
+}
