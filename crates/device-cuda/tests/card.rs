@@ -35,6 +35,8 @@ mod announced;
 mod chains;
 #[path = "card/first_uses.rs"]
 mod first_uses;
+#[path = "card/leaving.rs"]
+mod leaving;
 #[path = "card/stalls.rs"]
 mod stalls;
 #[path = "card/variables.rs"]

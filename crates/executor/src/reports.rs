@@ -217,6 +217,10 @@ impl Session {
     /// [`MOST_TEXT_BYTES`] of each channel.
     pub fn text(&self, channel: Channel, text: &[u8]) {
         self.lock_then_deliver(|inner| {
+            // The next executor writes into its pages.
+            if inner.phase.is_elsewhere() {
+                return;
+            }
             let kept = &mut inner.text[channel.index()];
             kept.extend(text);
             kept.drain(..kept.len().saturating_sub(MOST_TEXT_BYTES));

@@ -101,6 +101,17 @@ impl Reports {
     pub fn set_lanes(&self, lanes: Arc<dyn IntakeLanes>, leaving: Leaving) {
         let _ = self.lanes.set((lanes, leaving));
     }
+
+    /// Delivers all that the device has reported before clients leave. A lane may have taken
+    /// reports and not delivered them yet; work whose end is not written down is done again by the
+    /// next executor.
+    fn deliver_last_reports(&self) {
+        deliver(&self.sessions, &mut self.mailboxes.rest());
+        if let Some((lanes, _)) = self.lanes.get() {
+            lanes.settle();
+        }
+        deliver(&self.sessions, &mut self.mailboxes.rest());
+    }
 }
 
 /// Sessions that are to leave, and are in a call. Nothing of theirs is begun here any more, so they
@@ -235,7 +246,7 @@ impl Sink for Reports {
         let _ = self.apart.set(());
         steps::pass(Step::EvacuationBegun);
         let mut staying = staying.clone();
-        deliver(&self.sessions, &mut self.mailboxes.rest());
+        self.deliver_last_reports();
         // One that is being opened leaves, too: its opening fails, or ends by finding this executor
         // apart. The thread that opens it has its lock, and may be the one that is here.
         let leaves = |session: &&Arc<Session>| !staying.contains(&session.client()) && session.is_opened();
@@ -268,13 +279,7 @@ impl Sink for Reports {
         // It opens no session any more.
         let _ = self.apart.set(());
         // What was over counts, and the culprit's error is the server's to know, too.
-        deliver(&self.sessions, &mut self.mailboxes.rest());
-        // A lane may have taken reports and not delivered them yet. Work whose end is not written
-        // down would be done again.
-        if let Some((lanes, _)) = self.lanes.get() {
-            lanes.settle();
-        }
-        deliver(&self.sessions, &mut self.mailboxes.rest());
+        self.deliver_last_reports();
         let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
         let departed = sessions.iter().filter(|session| session.depart_from_loss(LAST_REPORTS_TIMEOUT, &begun)).count();
         // The successor writes into the pages from now on.

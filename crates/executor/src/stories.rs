@@ -22,9 +22,9 @@ use crate::preload::Preloader;
 use crate::release;
 use crate::session::{Phase, Session, SessionParts, Sessions};
 use crate::shared::Shared;
-use crate::sink::{Leaving, Reports};
+use crate::sink::{IntakeLanes, Leaving, Reports};
 use crate::suspicion::{self, Case, Ended, Ruling};
-use cumux_device::{Begun, Device, DeviceError, Fault, GlobalsAllocator, Open, Sink};
+use cumux_device::{Begun, ClientId, Device, DeviceError, Fault, GlobalsAllocator, Open, Sink};
 use cumux_device_sim::{FaultTiming, Memory, Settings};
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
@@ -350,6 +350,34 @@ fn a_session_that_is_being_opened_does_not_stay_with_a_kernel_that_does_not_end(
     assert!(told.iter().any(|message| matches!(message, FromExecutor::Occupied { staying } if *staying == [1])), "{told:?}");
     world.intake.remove(2);
     long.close();
+}
+
+/// A lane may hold reports that it has taken and not delivered. What they say is over would be done
+/// again by the next executor, so lanes settle before anybody leaves, and once more after that.
+#[test]
+fn lanes_deliver_what_they_have_taken_before_anybody_leaves() {
+    /// Says whether the session was elsewhere each time lanes settled.
+    struct Watching(Arc<Session>, Mutex<Vec<bool>>);
+
+    impl IntakeLanes for Watching {
+        fn leave(&self, _client: ClientId) {}
+
+        fn settle(&self) {
+            self.1.lock().push(self.0.lock().phase.is_elsewhere());
+        }
+    }
+
+    let world = World::new();
+    let guest = Guest::new(&world, 1);
+    let session = world.session(1);
+    let sessions = Sessions::default();
+    sessions.write().insert(1, session.clone());
+    let sink = Reports::new(sessions, world.shared.mailboxes.clone(), Arc::new(Outbox::new().0));
+    let lanes = Arc::new(Watching(session, Mutex::default()));
+    sink.set_lanes(lanes.clone(), Leaving::Possible);
+    sink.let_go(&BTreeSet::new(), Begun::Only(Vec::new()));
+    assert_eq!(*lanes.1.lock(), [false, true]);
+    guest.close();
 }
 
 /// Nothing of a session that is to leave is begun any more. If it is in a call, it leaves when that

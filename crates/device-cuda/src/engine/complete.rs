@@ -1,8 +1,7 @@
 //! Completed work: noticed by the fences, reported to the sink.
 
 use super::state::{ContextState, Engine};
-use crate::track::{Flight, MOMENT_NS, Reporting};
-use cumux_device::{Outcome, Report};
+use crate::track::MOMENT_NS;
 
 impl Engine {
     /// Polls the fences and reports completed work. Returns true if there was any.
@@ -43,24 +42,5 @@ impl Engine {
             self.finish_closing();
         }
         progress
-    }
-
-    fn complete_flight(&mut self, flight: &Flight, device_ns: u64) {
-        let Flight { client, stream, token, .. } = *flight;
-        self.streams.end_flight(stream);
-        if flight.reporting == Reporting::Done {
-            if flight.prints() {
-                self.discard_printed(client, 1);
-            }
-            return;
-        }
-        if let Some(queue) = self.streams.queues.get_mut(&stream)
-            && (flight.prints() || !queue.held.is_empty())
-        {
-            queue.held.hold(token, device_ns, flight.prints());
-            self.fetch_printed(stream);
-        } else {
-            self.reports.push(Report { client, stream, token, outcome: Outcome::Done { device_ns } });
-        }
     }
 }

@@ -102,23 +102,6 @@ impl Engine {
         others
     }
 
-    /// Reports completed work whose printed text has not been fetched. The text is lost.
-    pub(super) fn release_held(&mut self) {
-        for (id, queue) in &mut self.streams.queues {
-            let client = queue.stream.client.id;
-            let held = queue.held.release();
-            if held.iter().any(|report| report.prints) {
-                tracing::warn!(client, "what kernels have printed last is lost: the context ended before it was fetched");
-            }
-            self.reports.extend(held.into_iter().map(|report| Report {
-                client,
-                stream: *id,
-                token: report.token,
-                outcome: Outcome::Done { device_ns: report.device_ns },
-            }));
-        }
-    }
-
     /// Work of others that was given to the card and has no mark: the clients whose kernels that
     /// are, with the kernels' names, and all other such work. Also what is behind other work in its
     /// stream may have begun: the card goes on until the process has ended.

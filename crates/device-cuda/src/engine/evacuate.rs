@@ -1,12 +1,15 @@
 //! Letting go of clients that go on in another process, beside work of others that does not end.
 //!
 //! From the request on, nothing of the clients that leave is begun. When nothing of theirs is in
-//! flight, or the time is over, the thread that asked hears which of their work is in doubt. What
-//! was not begun stays in the queues and is never reported: the clients' next executor does it.
+//! flight and all that is complete was reported, or the time is over, the thread that asked hears
+//! which of their work is in doubt. What was not begun stays in the queues and is never reported:
+//! the clients' next executor does it. So what is complete and held back, because the card has
+//! stood still or for its printed text, must be reported before the answer: it would be done twice.
 
 use super::handover::Evacuation;
 use super::state::{ContextState, Engine};
-use crate::track::Reporting;
+use crate::issue::StreamQueue;
+use crate::track::{Flight, Reporting};
 use cumux_device::{ClientId, InDoubt};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -29,23 +32,42 @@ impl Engine {
         self.evacuation.as_ref().is_some_and(|evacuation| evacuation.leaves(client))
     }
 
-    /// Reports the end of the evacuation when nothing of those that leave is in flight.
+    /// Reports the end of the evacuation when nothing of those that leave is in flight or held.
     pub(super) fn finish_evacuation(&mut self) {
         // What has been completed since an announcement is not reported before the verdict.
         if matches!(self.context, ContextState::Faulted(_) | ContextState::HandingOver(_)) {
             return;
         }
         let Some(evacuation) = self.evacuation.as_mut().filter(|evacuation| !evacuation.askers.is_empty()) else { return };
+        let now = Instant::now();
+        // Nothing completes any more in a broken context.
+        if matches!(self.context, ContextState::Broken) {
+            evacuation.askers.iter_mut().for_each(|asker| asker.until = now);
+        }
+        let is_late = evacuation.is_late(now);
+        if self.holds_reports_of_leaving() {
+            if !is_late {
+                return;
+            }
+            self.report_what_is_held();
+        }
+        let Some(evacuation) = &mut self.evacuation else { return };
         let tracker = &self.streams.tracker;
         let leaving = tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due && evacuation.leaves(flight.client));
         let in_doubt: Vec<InDoubt> = leaving.map(|(_, flight)| InDoubt { client: flight.client, stream: flight.stream, token: flight.token }).collect();
-        // Nothing completes any more in a broken context.
-        let is_broken = matches!(self.context, ContextState::Broken);
-        let now = Instant::now();
-        if is_broken {
-            evacuation.askers.iter_mut().for_each(|asker| asker.until = now);
-        }
         evacuation.answer(&in_doubt, now);
+    }
+
+    /// True if threads wait until clients have left this engine.
+    pub(super) fn is_evacuation_awaited(&self) -> bool {
+        self.evacuation.as_ref().is_some_and(|evacuation| !evacuation.askers.is_empty())
+    }
+
+    /// True if work of those that leave is complete and not reported.
+    fn holds_reports_of_leaving(&self) -> bool {
+        let is_due = |(flight, _): &&(Flight, u64)| flight.reporting == Reporting::Due && self.has_left(flight.client);
+        let prints = |queue: &StreamQueue| !queue.held.is_empty() && self.has_left(queue.stream.client.id);
+        self.withheld.flights().any(|held| is_due(&held)) || self.streams.queues.values().any(prints)
     }
 
     /// The clients with work in flight that has run for longer than this, once for each piece.

@@ -75,6 +75,11 @@ impl Evacuation {
         self.staying.as_ref().is_none_or(|staying| !staying.contains(&client))
     }
 
+    /// True if the time of a thread that asked is over.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.askers.iter().any(|asker| now >= asker.until)
+    }
+
     /// Answers the threads whose time is over; all of them if nothing that leaves is in flight.
     pub(super) fn answer(&mut self, in_doubt: &[InDoubt], now: Instant) {
         for asker in self.askers.extract_if(.., |asker| in_doubt.is_empty() || now >= asker.until) {

@@ -31,6 +31,7 @@ impl Engine {
             // Announced meanwhile. What has completed waits for the verdict.
             return;
         }
+        self.report_what_is_held();
         self.context = ContextState::Broken;
         self.shared.declare_broken(error, self.number);
         let suspects = self.shared.loss.gather_suspects(self.list_suspects(error), self.engines_here(), self.shared.mailboxes.len());

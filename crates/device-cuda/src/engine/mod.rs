@@ -9,8 +9,9 @@
 //!
 //! ```text
 //! run ─▶ intake ─▶ make, gather, lose ─▶ complete ─▶ inquiry ─▶ finish ─▶ conclude, evacuate
-//!                                                           └──▶ close ─▶ printing
-//!                                           ┌──────────────────────────────┘
+//!                                              │             └──▶ close ─▶ printing
+//!                                              └─▶ held ────────────────────▲ │
+//!                                           ┌─────────────────────────────────┘
 //!                                           └─▶ state ─▶ shared ─▶ message ─▶ handover
 //!                                                 └────▶ ends ◀──┼──────────────┘
 //!                                                 └────▶ orders  ├─▶ assign
@@ -28,6 +29,7 @@ mod evacuate;
 mod finish;
 mod gather;
 mod handover;
+mod held;
 mod inquiry;
 mod intake;
 mod lose;

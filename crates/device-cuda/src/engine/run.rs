@@ -243,7 +243,7 @@ impl Engine {
     /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
         // What is ready waits for others' work: for a lane, or for long kernels.
-        let waits = self.streams.tracker.is_busy() || !self.streams.ready.is_empty() || self.withheld.holds();
+        let waits = self.streams.tracker.is_busy() || !self.streams.ready.is_empty() || self.withheld.holds() || self.is_evacuation_awaited();
         let in_flight = self.is_faulted() || (waits && self.context_runs());
         match self.shared.polling.pause(idle_ns, in_flight) {
             Pause::Spin => std::hint::spin_loop(),

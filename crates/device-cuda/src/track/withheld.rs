@@ -79,6 +79,11 @@ impl Withheld {
         }
     }
 
+    /// What is held, with the nanoseconds that it took.
+    pub(crate) fn flights(&self) -> impl Iterator<Item = &(Flight, u64)> {
+        self.held.iter().flat_map(|held| &held.flights)
+    }
+
     /// What is held.
     pub(crate) fn flights_mut(&mut self) -> impl Iterator<Item = &mut Flight> {
         self.held.iter_mut().flat_map(|held| held.flights.iter_mut().map(|(flight, _)| flight))

@@ -1,0 +1,127 @@
+//! Clients that leave while work of theirs is complete and not reported yet. Their next executor
+//! does all again that has no report, so it must be reported before the device says that they have
+//! left.
+
+use super::{NESTED_ONLY, open, run_nested};
+use cumux_device::conformance::{Args, Setup, Variables};
+use cumux_device::{Begun, Outcome};
+use std::collections::{BTreeSet, HashMap};
+use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
+
+/// With this many engines each.
+const ENGINES: [&str; 3] = ["1", "2", "3"];
+
+/// A kernel that waits for a word and then prints "x".
+const PRINTER: &str = "
+.version 7.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b32 status) vprintf (.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 text[3] = {120, 10, 0};
+.visible .entry print_when(.param .u64 flag)
+{
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd0, [flag];
+    mov.u64 %rd1, 0;
+look:
+    ld.volatile.global.u32 %r, [%rd0];
+    setp.eq.s32 %p, %r, 0;
+    @%p bra look;
+    mov.u64 %rd2, text;
+    cvta.global.u64 %rd2, %rd2;
+    {
+    .param .b64 param0;
+    st.param.b64 [param0], %rd2;
+    .param .b64 param1;
+    st.param.b64 [param1], %rd1;
+    .param .b32 said;
+    call.uni (said), vprintf, (param0, param1);
+    }
+    ret;
+}
+";
+
+/// Whether the test runs here, once with each number of engines.
+fn runs_here(test: &str) -> bool {
+    if std::env::var(super::CARD).is_err() {
+        ENGINES.iter().for_each(|engines| run_nested(test, &[("CUMUX_DISPATCHERS", engines), (NESTED_ONLY, "1")]));
+        return false;
+    }
+    true
+}
+
+fn pass_time(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::thread::yield_now();
+    }
+}
+
+/// Measured on an H200: a fault in another process stopped the card, kernels ended after that
+/// silence and were held back, and their clients left beside a kernel that did not end. One of
+/// their kernels was done twice, and its program had a wrong result without an error.
+#[test]
+fn what_has_ended_after_a_silence_is_reported_before_its_client_leaves() {
+    if !runs_here("leaving::what_has_ended_after_a_silence_is_reported_before_its_client_leaves") {
+        return;
+    }
+    // Closing the device waits for the kernel that does not end; it ends with this process.
+    let setup = ManuallyDrop::new(Setup::new(open));
+    // Each engine has a client that leaves, and another one whose kernel does not end.
+    let clients: Vec<_> = (1..=6).map(|id| ManuallyDrop::new(setup.client(id))).collect();
+    let leaving = 3;
+    // Loading waits for a quiet card.
+    let prepared: Vec<_> = clients.iter().map(|client| (client.stream(), client.stream(), client.kernels(), client.allocate(8))).collect();
+    let begun = Instant::now();
+    let mut launched = Vec::new();
+    for (client, (stream, other, module, flag)) in clients.iter().zip(&prepared) {
+        client.done(client.launch(*stream, module, "fill", 1, 32, Args::new().u64(*flag).u32(1).u32(0)));
+        launched.push(client.launch(*stream, module, "until", 1, 1, Args::new().u64(*flag)));
+        // What comes after a kernel in its engine's mailbox is complete: the kernel was begun.
+        client.done(client.launch(*other, module, "fill", 1, 32, Args::new().u64(flag + 4).u32(1).u32(0)));
+    }
+    // The card stands still for longer than it may have so far, on a slow machine.
+    pass_time(4 * begun.elapsed() + Duration::from_millis(20));
+    for (client, (.., flag)) in clients.iter().zip(&prepared).take(leaving) {
+        client.write(*flag, &[1]);
+    }
+    // They end.
+    pass_time(Duration::from_millis(100));
+    let staying: BTreeSet<u32> = clients[leaving..].iter().map(|client| client.id).collect();
+    assert_eq!(setup.device.leave(&staying, Duration::from_secs(60)), Begun::Only(Vec::new()));
+    for (client, token) in clients.iter().zip(&launched).take(leaving) {
+        let reports = client.reports();
+        assert!(reports.iter().any(|(_, told, outcome)| told == token && matches!(outcome, Outcome::Done { .. })), "{reports:?}");
+    }
+    eprintln!("{}: the card stays open", super::PASSED);
+}
+
+/// The report of a kernel that may have printed waits until its text was fetched.
+#[test]
+fn what_has_printed_is_reported_before_its_client_leaves() {
+    if !runs_here("leaving::what_has_printed_is_reported_before_its_client_leaves") {
+        return;
+    }
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let clients: Vec<_> = [1, 2].map(|id| ManuallyDrop::new(setup.client(id))).into();
+    let client = &clients[0];
+    let (stream, other, fillers, flag) = (client.stream(), client.stream(), client.kernels(), client.allocate(8));
+    let printers = client.load(PRINTER.as_bytes(), &mut Variables { actor: client, restored: HashMap::new() }).expect("it loads");
+    client.done(client.launch(stream, &fillers, "fill", 1, 32, Args::new().u64(flag).u32(1).u32(0)));
+    let token = client.launch(stream, &printers, "print_when", 1, 1, Args::new().u64(flag));
+    client.done(client.launch(other, &fillers, "fill", 1, 32, Args::new().u64(flag + 4).u32(1).u32(0)));
+    let (begun, reports) = std::thread::scope(|scope| {
+        let leaving = scope.spawn(|| (setup.device.leave(&BTreeSet::from([2]), Duration::from_secs(60)), client.reports()));
+        // The engines have been asked.
+        pass_time(Duration::from_millis(100));
+        client.write(flag, &[1]);
+        leaving.join().expect("no panic")
+    });
+    assert_eq!(begun, Begun::Only(Vec::new()));
+    assert!(reports.iter().any(|(_, told, outcome)| *told == token && matches!(outcome, Outcome::Done { .. })), "{reports:?}");
+    assert_eq!(client.text(), "x\n");
+    eprintln!("{}: the card stays open", super::PASSED);
+}
