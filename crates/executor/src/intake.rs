@@ -102,7 +102,7 @@ impl Intake {
     }
 
     fn poll_of(&self, client: u32) -> &OwnedFd {
-        &self.polls[client as usize % self.polls.len()]
+        &self.polls[self.shared.mailboxes.lane_of(client)]
     }
 
     /// From now on the session is looked at.
@@ -247,7 +247,7 @@ impl Intake {
         let order = self.shared.fair_queue.lock().order();
         let all = self.sessions.read();
         sessions.clear();
-        sessions.extend(order.iter().filter(|client| **client as usize % self.polls.len() == lane).filter_map(|client| all.get(client).cloned()));
+        sessions.extend(order.iter().filter(|client| self.shared.mailboxes.lane_of(**client) == lane).filter_map(|client| all.get(client).cloned()));
     }
 
     /// Resets our own bell if it has rung. A client's doorbell is never read: each ring is an edge.

@@ -1,7 +1,7 @@
 //! What goes from the device's threads to the intake thread, and from all threads to the server,
 //! without anybody waiting.
 
-use cumux_device::Report;
+use cumux_device::{ClientId, Report};
 use cumux_ring::awake::{Awake, Count};
 use cumux_wire::message::FromExecutor;
 use parking_lot::{Condvar, Mutex};
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Reports of one client that are left to the intake thread; with more, the device's thread shares
+/// Reports of one client that are left to its lane's thread; with more, the device's thread shares
 /// the work.
 pub const FEW: usize = 8;
 
@@ -45,20 +45,38 @@ impl Mailboxes {
         &self.lanes[lane].awake
     }
 
-    /// Leaves a few reports to the lane's thread. False where that is asleep, or they are many:
-    /// then the caller has them still, and perhaps more.
+    /// The lane that looks at the ring of this client, and takes in its reports.
+    #[must_use]
+    pub fn lane_of(&self, client: ClientId) -> usize {
+        client as usize % self.lanes.len()
+    }
+
+    /// Leaves a few reports to the threads of their clients' lanes, as far as those look. True if
+    /// that is all of them; if not, the caller has the others still, and perhaps more.
     pub fn leave_reports(&self, reports: &mut Vec<Report>) -> bool {
-        let [lane] = self.lanes.as_slice() else { return false };
         if reports.chunk_by(|a, b| a.client == b.client).any(|own| own.len() > FEW) {
             return false;
         }
-        lane.reports.lock().append(reports);
-        lane.arrived.add();
-        if lane.awake.will_see() {
-            return true;
+        let mut returned = Vec::new();
+        for (number, lane) in self.lanes.iter().enumerate() {
+            if reports.is_empty() {
+                break;
+            }
+            let is_own = |report: &Report| self.lane_of(report.client) == number;
+            if reports.iter().all(is_own) {
+                lane.reports.lock().append(reports);
+            } else if reports.iter().any(is_own) {
+                lane.reports.lock().extend(reports.extract_if(.., |report| is_own(report)));
+            } else {
+                continue;
+            }
+            lane.arrived.add();
+            if !lane.awake.will_see() {
+                returned.append(&mut lane.reports.lock());
+            }
         }
-        reports.append(&mut lane.reports.lock());
-        false
+        reports.append(&mut returned);
+        reports.is_empty()
     }
 
     /// Takes what was left for a lane since `seen`, into an empty list. Whether there was anything.
@@ -159,6 +177,27 @@ mod tests {
         reports.truncate(1);
         assert!(boxes.leave_reports(&mut reports));
         assert_eq!(boxes.rest().len(), 1);
+    }
+
+    #[test]
+    fn each_lane_is_left_what_its_clients_wait_for() {
+        let boxes = Mailboxes::new(2);
+        let of = |client: u32, token: u64| Report { client, ..report(token) };
+        let taken = |lane: usize, seen: &mut u64| {
+            let mut taken = Vec::new();
+            boxes.take_reports(lane, seen, &mut taken);
+            taken.iter().map(|report| report.token).collect::<Vec<_>>()
+        };
+        let mut seen = [0, 0];
+        boxes.lane_awake(0).set(true);
+        let mut reports = vec![of(2, 1), of(3, 2), of(4, 3)];
+        assert!(!boxes.leave_reports(&mut reports), "the second one sleeps");
+        assert_eq!((reports, boxes.has(1), taken(0, &mut seen[0])), (vec![of(3, 2)], false, vec![1, 3]));
+        boxes.lane_awake(1).set(true);
+        let mut reports = vec![of(3, 4), of(5, 5), of(2, 6)];
+        assert!(boxes.leave_reports(&mut reports) && reports.is_empty());
+        assert_eq!((taken(0, &mut seen[0]), taken(1, &mut seen[1])), (vec![6], vec![4, 5]));
+        assert!(boxes.leave_reports(&mut Vec::new()) && !boxes.has(0) && !boxes.has(1));
     }
 
     #[test]

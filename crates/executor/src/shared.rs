@@ -176,7 +176,7 @@ impl Shared {
 
     /// Wakes the lane that looks after this client.
     pub fn wake_intake(&self, client: u32) {
-        let _ = rustix::io::write(&self.bells[client as usize % self.bells.len()], &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.bells[self.mailboxes.lane_of(client)], &1_u64.to_ne_bytes());
     }
 
     pub fn report(&self, message: FromExecutor) {
