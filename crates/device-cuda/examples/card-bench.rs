@@ -240,8 +240,7 @@ fn main() {
                 if !is_wanted {
                     continue;
                 }
-                let before: Vec<u64> =
-                    [&card.counters().kernels, &card.counters().coalesced, &card.counters().nodes_set].map(|c| c.load(Ordering::Relaxed)).into();
+                let before = card.counters().submitted();
                 let begun = Instant::now();
                 let results: Vec<(u64, Vec<u64>)> = std::thread::scope(|scope| {
                     let threads: Vec<_> = (1..=clients)
@@ -255,8 +254,8 @@ fn main() {
                 let spent = begun.elapsed().as_secs_f64();
                 let kernels: u64 = results.iter().map(|(k, _)| k).sum();
                 let mut times: Vec<u64> = results.into_iter().flat_map(|(_, t)| t).collect();
-                let now = [&card.counters().kernels, &card.counters().coalesced, &card.counters().nodes_set].map(|c| c.load(Ordering::Relaxed));
-                let (all, chained, set) = (now[0] - before[0], now[1] - before[1], now[2] - before[2]);
+                let now = card.counters().submitted();
+                let (all, chained, set) = (now.kernels - before.kernels, now.coalesced - before.coalesced, now.nodes_set - before.nodes_set);
                 eprintln!(
                     "{clients:7} | {burst:3} | {:9} | {:9.0} | {:12.1} | {:12.1} | {:8.0}% | {:.2}",
                     if mixed { "2, random" } else { "1" },

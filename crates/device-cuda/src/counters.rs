@@ -8,14 +8,7 @@ use std::time::Duration;
 /// Counters of a card since it was opened, for people and benchmarks. They only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Kernels submitted to the driver.
-    pub kernels: AtomicU64,
-    /// Kernels among them that were submitted in chains.
-    pub coalesced: AtomicU64,
-    /// Chains submitted to the driver.
-    pub chains: AtomicU64,
-    /// Nodes of chains that had to be set before a launch.
-    pub nodes_set: AtomicU64,
+    engines: Vec<EngineCounters>,
     /// Pieces of work that waited until memory was registered.
     pub registrations: AtomicU64,
     /// Requests for a quiet card: times something waited until no long kernel ran.
@@ -30,6 +23,72 @@ pub struct Counters {
     pub stops: AtomicU64,
     /// Attempts to make chains for which the card did not become still soon enough.
     pub failed_stops: AtomicU64,
+}
+
+/// What was submitted to the driver.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Submitted {
+    /// Kernels.
+    pub kernels: u64,
+    /// Kernels among them that were submitted in chains.
+    pub coalesced: u64,
+    /// Chains.
+    pub chains: u64,
+    /// Nodes of chains that had to be set before a launch.
+    pub nodes_set: u64,
+}
+
+/// What one engine has submitted. That engine alone writes here, with every launch, so it is alone
+/// in its cache lines.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct EngineCounters {
+    kernels: AtomicU64,
+    coalesced: AtomicU64,
+    chains: AtomicU64,
+    nodes_set: AtomicU64,
+}
+
+impl EngineCounters {
+    /// Counts a kernel that was launched alone.
+    pub(crate) fn count_alone(&self) {
+        raise(&self.kernels, 1);
+    }
+
+    /// Counts a chain of so many kernels, of which so many had to be set.
+    pub(crate) fn count_chain(&self, kernels: usize, set: usize) {
+        let parts = [(&self.kernels, kernels), (&self.coalesced, kernels), (&self.chains, 1), (&self.nodes_set, set)];
+        parts.into_iter().for_each(|(counter, by)| raise(counter, by as u64));
+    }
+}
+
+/// Raises a counter that one thread writes.
+fn raise(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+impl Counters {
+    /// Zeros, for so many engines.
+    pub(crate) fn of_engines(count: usize) -> Counters {
+        Counters { engines: (0..count).map(|_| EngineCounters::default()).collect(), ..Counters::default() }
+    }
+
+    /// Those of one engine, for its own thread.
+    pub(crate) fn engine(&self, number: usize) -> &EngineCounters {
+        &self.engines[number]
+    }
+
+    /// What all engines have submitted.
+    #[must_use]
+    pub fn submitted(&self) -> Submitted {
+        let sum = |read: fn(&EngineCounters) -> &AtomicU64| self.engines.iter().map(|engine| read(engine).load(Ordering::Relaxed)).sum();
+        Submitted {
+            kernels: sum(|one| &one.kernels),
+            coalesced: sum(|one| &one.coalesced),
+            chains: sum(|one| &one.chains),
+            nodes_set: sum(|one| &one.nodes_set),
+        }
+    }
 }
 
 /// Counters of one client. Its engine writes them at most once a chain; threads that make slow
@@ -69,6 +128,15 @@ impl ClientCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_engines_submit_is_summed() {
+        let counters = Counters::of_engines(2);
+        counters.engine(0).count_chain(12, 3);
+        counters.engine(1).count_chain(4, 0);
+        counters.engine(1).count_alone();
+        assert_eq!(counters.submitted(), Submitted { kernels: 17, coalesced: 16, chains: 2, nodes_set: 3 });
+    }
 
     #[test]
     fn what_is_counted_adds_up() {

@@ -79,7 +79,7 @@ pub mod survey;
 mod track;
 
 pub use card::Card;
-pub use counters::Counters;
+pub use counters::{Counters, Submitted};
 pub use settings::Settings;
 
 use cumux_device::{Device, DeviceError, DeviceFacts, Open, Sink};

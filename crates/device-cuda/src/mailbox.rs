@@ -11,7 +11,8 @@ use std::time::Duration;
 ///
 /// `waiting` mirrors the queue's length: a reader that polls takes the lock only if there is a
 /// message. The reader sets `sleeping`, checks the queue once more, and sleeps. The sender that
-/// clears the flag wakes the reader.
+/// clears the flag wakes the reader. It is alone in its cache lines, because engines poll.
+#[repr(align(128))]
 pub(crate) struct Mailbox<M> {
     /// Lock 9 of the crate's order, the last: no thread takes another lock while holding it.
     queue: Mutex<Vec<M>>,

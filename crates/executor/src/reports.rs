@@ -110,12 +110,14 @@ impl Session {
     }
 
     /// Takes in what is in the mailbox, unless somebody holds the lock: that one comes here when it
-    /// has let go. To be called without the lock by whoever had it.
-    pub(crate) fn deliver_reports(&self) {
+    /// has let go. To be called without the lock by whoever had it. Whether there was anything.
+    pub(crate) fn deliver_reports(&self) -> bool {
+        let mut any = false;
         while !self.mailbox().is_empty() {
-            let Some(mut inner) = self.try_lock() else { return };
-            self.empty_mailbox(&mut inner);
+            let Some(mut inner) = self.try_lock() else { break };
+            any |= self.empty_mailbox(&mut inner);
         }
+        any
     }
 
     /// Whether there was anything in it.

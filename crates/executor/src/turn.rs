@@ -20,16 +20,16 @@ impl Session {
         let Some(mut inner) = self.lock_for_intake() else { return true };
         let moved = self.take_turn(&mut inner);
         drop(inner);
-        self.deliver_reports();
-        moved
+        self.deliver_reports() || moved
     }
 
-    /// One turn of the intake. Whether something moved.
+    /// One turn of the intake. Whether something moved. Reports wait in the mailbox until the lock
+    /// is let go.
     fn take_turn(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        let mut moved = self.empty_mailbox(inner);
         if inner.phase.is_closed() || inner.phase.is_on_hold() {
-            return moved;
+            return false;
         }
+        let mut moved = false;
         if !inner.queues.chores.is_empty() || !inner.queues.parked.is_empty() {
             let mut again: Vec<u32> = std::mem::take(&mut inner.queues.chores).into_iter().collect();
             again.extend(&inner.queues.parked);

@@ -26,8 +26,9 @@ impl Awake {
 }
 
 /// A number that only grows: a thread that remembers an earlier value can tell whether something
-/// has changed since.
+/// has changed since. Alone in its cache lines: some threads raise theirs with every look.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct Count(AtomicU64);
 
 impl Count {

@@ -124,7 +124,7 @@ impl Card {
         let facts = read_facts(driver.device(), ordinal);
         let extents = Extents::new(&driver)?;
         let (helpers, helper_threads) = Helpers::start(ordinal).map_err(thread_failed)?;
-        let (helpers, counters) = (Arc::new(helpers), Arc::new(Counters::default()));
+        let (helpers, counters) = (Arc::new(helpers), Arc::new(Counters::of_engines(settings.engines)));
         let gate = Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), &settings));
         let own_kernels = OwnKernels::load(&gate)?;
         let partitions = Partitions::probe(&driver, own_kernels.sm_probe);

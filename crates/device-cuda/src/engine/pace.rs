@@ -1,7 +1,7 @@
 //! How a card's engines get on, for whom reads the log at debug: in which way kernels went to the
 //! card in the last quarter of a second, and how much of it the driver took.
 
-use crate::counters::Counters;
+use crate::counters::{Counters, Submitted};
 use std::sync::atomic::Ordering;
 
 /// How often it is told, in nanoseconds.
@@ -30,8 +30,9 @@ struct Counted {
 
 impl Counted {
     fn read(all: &Counters, (driver_ns, waited_ns): (u64, u64)) -> Counted {
-        let counters = [&all.kernels, &all.coalesced, &all.chains, &all.nodes_set, &all.chains_made, &all.chains_ahead, &all.stops, &all.failed_stops];
-        let [kernels, coalesced, chains, nodes_set, made, ahead, stops, failed_stops] = counters.map(|counter| counter.load(Ordering::Relaxed));
+        let Submitted { kernels, coalesced, chains, nodes_set } = all.submitted();
+        let counters = [&all.chains_made, &all.chains_ahead, &all.stops, &all.failed_stops];
+        let [made, ahead, stops, failed_stops] = counters.map(|counter| counter.load(Ordering::Relaxed));
         Counted { kernels, coalesced, chains, nodes_set, made, ahead, stops, failed_stops, driver_ns, waited_ns }
     }
 }

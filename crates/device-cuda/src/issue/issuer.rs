@@ -438,7 +438,7 @@ impl Issuer {
     fn launch_kernel(&mut self, tracker: &mut Tracker, planned: &PlannedKernel, client: ClientId, stream: Stream) -> Call<()> {
         let kernel = planned.kernel();
         tracker.estimates.note_launch(kernel, client);
-        self.counters.kernels.fetch_add(1, Ordering::Relaxed);
+        self.counters.engine(self.settings.engine).count_alone();
         self.driver.make_first_uses_as_a_card_would(|| std::iter::once((kernel.local, kernel.prints)))?;
         self.driver.launch(planned.code.handle, &planned.shape, &planned.parameters, stream).map_err(|error| {
             self.failed_kernel = Some(kernel.name.clone());
@@ -580,10 +580,7 @@ impl Issuer {
             }
         }
         tracker.add_chain_fence(bound.slot, chain.word());
-        self.counters.kernels.fetch_add(chosen.length as u64, Ordering::Relaxed);
-        self.counters.coalesced.fetch_add(chosen.length as u64, Ordering::Relaxed);
-        self.counters.chains.fetch_add(1, Ordering::Relaxed);
-        self.counters.nodes_set.fetch_add(chosen.nodes_set as u64, Ordering::Relaxed);
+        self.counters.engine(self.settings.engine).count_chain(chosen.length, chosen.nodes_set);
         Ok(chosen.length)
     }
 

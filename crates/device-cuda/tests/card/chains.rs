@@ -23,7 +23,7 @@ fn opened() -> Arc<Card> {
 }
 
 fn chains() -> u64 {
-    opened().counters().chains.load(Ordering::Relaxed)
+    opened().counters().submitted().chains
 }
 
 /// Many streams want chains at about the same time: the card is not stopped for each of them.
