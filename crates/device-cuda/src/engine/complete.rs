@@ -32,12 +32,7 @@ impl Engine {
             self.complete_flight(&flight, device_ns);
         }
         self.over = over;
-        if !self.reports.is_empty() {
-            let mut reports = std::mem::take(&mut self.reports);
-            self.shared.sink.retired_all(&mut reports);
-            reports.clear();
-            self.reports = reports;
-        }
+        self.send_reports();
         if progress {
             self.finish_closing();
         }

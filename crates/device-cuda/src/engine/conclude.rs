@@ -44,7 +44,7 @@ impl Engine {
             }
         }
         // What is held was completed before the announcement: it comes first in its stream.
-        self.release_held();
+        self.release_held(|_| true);
         for (flight, device_ns) in inquiry.completed {
             self.streams.end_flight(flight.stream);
             if flight.reporting == Reporting::Due {
@@ -52,8 +52,7 @@ impl Engine {
                 self.reports.push(Report { client: flight.client, stream: flight.stream, token: flight.token, outcome });
             }
         }
-        let mut reports = std::mem::take(&mut self.reports);
-        self.shared.sink.retired_all(&mut reports);
+        self.send_reports();
         for client in verdict.suspects.keys() {
             if let Some(fault) = fault_of(*client) {
                 self.stop_client(*client, &fault);
@@ -105,7 +104,7 @@ impl Engine {
     /// Work of others that was given to the card and has no mark: the clients whose kernels that
     /// are, with the kernels' names, and all other such work. Also what is behind other work in its
     /// stream may have begun: the card goes on until the process has ended.
-    fn list_doubts(&self) -> (BTreeMap<ClientId, String>, Vec<InDoubt>) {
+    pub(super) fn list_doubts(&self) -> (BTreeMap<ClientId, String>, Vec<InDoubt>) {
         let tracker = &self.streams.tracker;
         let (mut kernels, mut others) = (BTreeMap::new(), Vec::new());
         for (_, flight) in tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due) {

@@ -8,7 +8,6 @@
 
 use super::handover::Evacuation;
 use super::state::{ContextState, Engine};
-use crate::issue::StreamQueue;
 use crate::track::{Flight, Reporting};
 use cumux_device::{ClientId, InDoubt};
 use std::collections::BTreeSet;
@@ -32,6 +31,12 @@ impl Engine {
         self.evacuation.as_ref().is_some_and(|evacuation| evacuation.leaves(client))
     }
 
+    /// True if nothing of this client is begun here: it has left, or another card's fault ends this
+    /// process as soon as what runs has ended.
+    pub(super) fn begins_nothing_of(&self, client: ClientId) -> bool {
+        self.has_left(client) || self.shared.spared.get().is_some()
+    }
+
     /// Reports the end of the evacuation when nothing of those that leave is in flight or held.
     pub(super) fn finish_evacuation(&mut self) {
         // What has been completed since an announcement is not reported before the verdict.
@@ -45,11 +50,19 @@ impl Engine {
             evacuation.askers.iter_mut().for_each(|asker| asker.until = now);
         }
         let is_late = evacuation.is_late(now);
-        if self.holds_reports_of_leaving() {
+        // Told too early, a culprit hears that all is well. It comes by itself, soon enough.
+        let is_due = |(flight, _): &&(Flight, u64)| flight.reporting == Reporting::Due && self.has_left(flight.client);
+        if self.withheld.flights().any(|held| is_due(&held)) {
+            return;
+        }
+        if self.streams.queues.values().any(|queue| !queue.held.is_empty() && self.has_left(queue.stream.client.id)) {
             if !is_late {
                 return;
             }
-            self.report_what_is_held();
+            let evacuation = self.evacuation.take();
+            self.release_held(|client| evacuation.as_ref().is_some_and(|evacuation| evacuation.leaves(client)));
+            self.evacuation = evacuation;
+            self.send_reports();
         }
         let Some(evacuation) = &mut self.evacuation else { return };
         let tracker = &self.streams.tracker;
@@ -61,13 +74,6 @@ impl Engine {
     /// True if threads wait until clients have left this engine.
     pub(super) fn is_evacuation_awaited(&self) -> bool {
         self.evacuation.as_ref().is_some_and(|evacuation| !evacuation.askers.is_empty())
-    }
-
-    /// True if work of those that leave is complete and not reported.
-    fn holds_reports_of_leaving(&self) -> bool {
-        let is_due = |(flight, _): &&(Flight, u64)| flight.reporting == Reporting::Due && self.has_left(flight.client);
-        let prints = |queue: &StreamQueue| !queue.held.is_empty() && self.has_left(queue.stream.client.id);
-        self.withheld.flights().any(|held| is_due(&held)) || self.streams.queues.values().any(prints)
     }
 
     /// The clients with work in flight that has run for longer than this, once for each piece.

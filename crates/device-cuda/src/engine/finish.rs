@@ -9,6 +9,7 @@ use crate::fault::{Dump, Verdict};
 use crate::track::{Flight, Reporting};
 use cumux_device::{ClientId, Outcome, Report};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often the driver is asked whether it has ended what runs.
@@ -24,7 +25,7 @@ impl Engine {
     pub(super) fn can_part_from(&self, running: &BTreeSet<ClientId>) -> bool {
         self.engines_here() == self.shared.mailboxes.len()
             && self.shared.membership.is_alone()
-            && self.evacuation.is_none()
+            && !self.is_evacuation_awaited()
             && self.shared.sink.occupied(running)
     }
 
@@ -47,20 +48,24 @@ impl Engine {
         self.let_others_go(running);
     }
 
-    /// Has all clients leave but these, on another thread, which says so when they have.
+    /// Has all clients leave but these, on another thread, which says so when they have. A thread
+    /// of its own: the helpers may wait for kernels, or for the end of the fault.
     fn let_others_go(&self, staying: BTreeSet<ClientId>) {
         let shared = self.shared.clone();
-        self.shared.helpers.run(move || {
+        let leave = move || {
             let begun = shared.mailboxes.evacuate(&staying, LEAVE_LIMIT);
             shared.sink.let_go(&staying, begun);
             shared.mailboxes.of(FIRST_ENGINE).send(Message::HaveParted);
-        });
+        };
+        let leave = Arc::new(leave);
+        let own = leave.clone();
+        if std::thread::Builder::new().name("cuda-parting".into()).spawn(move || own()).is_err() {
+            self.shared.helpers.run(move || leave());
+        }
     }
 
-    /// Reports what has been completed since, and ends the context when nothing runs any more.
-    /// Returns true if anything happened.
-    pub(super) fn continue_finish(&mut self) -> bool {
-        self.finish_evacuation();
+    /// Reports what has ended. Returns true if anything has.
+    fn report_ended(&mut self) -> bool {
         let mut over = std::mem::take(&mut self.over);
         self.streams.tracker.retire(self.streams.clock.now(), &mut over);
         let progress = !over.is_empty();
@@ -71,17 +76,33 @@ impl Engine {
             }
         }
         self.over = over;
-        let mut reports = std::mem::take(&mut self.reports);
-        self.shared.sink.retired_all(&mut reports);
+        self.send_reports();
+        progress
+    }
+
+    /// The clients whose work still runs, without those that have left.
+    fn list_running(&self) -> BTreeSet<ClientId> {
+        let flights = self.streams.tracker.flights().map(|(_, flight)| flight);
+        flights.filter(|flight| flight.reporting == Reporting::Due && !self.has_left(flight.client)).map(|flight| flight.client).collect()
+    }
+
+    /// Reports what has been completed since, and ends the context when nothing runs any more.
+    /// Returns true if anything happened.
+    pub(super) fn continue_finish(&mut self) -> bool {
+        self.finish_evacuation();
+        let progress = self.report_ended();
         self.finish_closing();
         // The loss is told when the others have left: it is not theirs.
         let ContextState::Finishing(finish) = &self.context else { return progress };
-        let flights = self.streams.tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due);
-        let running: BTreeSet<ClientId> = flights.map(|(_, flight)| flight.client).collect();
+        let running = self.list_running();
         let runs = !running.is_empty();
         // The driver reports the error when it has ended what ran.
         let asks = runs && finish.asked.elapsed() >= ASK_EVERY;
         let is_over = asks && self.shared.driver.is_idle(self.helper_stream).is_err();
+        if is_over {
+            // What has ended while the driver was asked.
+            self.report_ended();
+        }
         if asks && let ContextState::Finishing(finish) = &mut self.context {
             finish.asked = Instant::now();
         }

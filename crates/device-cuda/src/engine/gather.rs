@@ -60,7 +60,7 @@ impl Engine {
     /// whoever had kernels under way is told that their end is not known.
     fn end_latecomer(&mut self, completed: Vec<(Flight, u64)>) {
         // It was completed before the announcement.
-        self.release_held();
+        self.release_held(|_| true);
         let error = self.shared.loss.error().unwrap_or(CudaError::LAUNCH_FAILED);
         let what = self.shared.driver.describe(error);
         let late: BTreeSet<ClientId> = completed.iter().filter(|(flight, _)| flight.kernel().is_some()).map(|(flight, _)| flight.client).collect();
@@ -75,8 +75,7 @@ impl Engine {
                 Reporting::Due => in_doubt.push(InDoubt { client, stream, token }),
             }
         }
-        let mut reports = std::mem::take(&mut self.reports);
-        self.shared.sink.retired_all(&mut reports);
+        self.send_reports();
         for client in late {
             self.stop_client(client, &fault);
         }

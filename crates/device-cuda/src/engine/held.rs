@@ -4,7 +4,7 @@
 
 use super::state::Engine;
 use crate::track::{Flight, Reporting};
-use cumux_device::{Outcome, Report};
+use cumux_device::{ClientId, Outcome, Report};
 
 impl Engine {
     /// Reports a piece of work that is complete, or holds it until its printed text is fetched.
@@ -27,21 +27,24 @@ impl Engine {
         }
     }
 
-    /// Reports all that is complete: the card need not move again for it, and printed text that was
-    /// not fetched is lost.
-    pub(super) fn report_what_is_held(&mut self) {
-        for (flight, device_ns) in self.withheld.take() {
-            self.complete_flight(&flight, device_ns);
+    /// Sends the reports that were collected.
+    pub(super) fn send_reports(&mut self) {
+        if !self.reports.is_empty() {
+            let mut reports = std::mem::take(&mut self.reports);
+            self.shared.sink.retired_all(&mut reports);
+            reports.clear();
+            self.reports = reports;
         }
-        self.release_held();
-        let mut reports = std::mem::take(&mut self.reports);
-        self.shared.sink.retired_all(&mut reports);
     }
 
-    /// Reports completed work whose printed text has not been fetched. The text is lost.
-    pub(super) fn release_held(&mut self) {
+    /// Collects reports of these clients' completed work whose printed text has not been fetched.
+    /// The text is lost.
+    pub(super) fn release_held(&mut self, of: impl Fn(ClientId) -> bool) {
         for (id, queue) in &mut self.streams.queues {
             let client = queue.stream.client.id;
+            if !of(client) {
+                continue;
+            }
             let held = queue.held.release();
             if held.iter().any(|report| report.prints) {
                 tracing::warn!(client, "what kernels have printed last is lost: it was not fetched in time");

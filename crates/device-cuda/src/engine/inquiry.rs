@@ -177,7 +177,9 @@ impl Engine {
         }
         let waits_for = |flight: &Flight| flight.reporting == Reporting::Due && !(verdict.is_certain() && verdict.suspects.contains_key(&flight.client));
         if !is_over && !is_late {
-            let running: BTreeSet<ClientId> = self.streams.tracker.flights().filter(|(_, flight)| waits_for(flight)).map(|(_, flight)| flight.client).collect();
+            let has_left = |client| self.evacuation.as_ref().is_some_and(|evacuation| evacuation.leaves(client));
+            let flights = self.streams.tracker.flights().filter(|(_, flight)| waits_for(flight) && !has_left(flight.client));
+            let running: BTreeSet<ClientId> = flights.map(|(_, flight)| flight.client).collect();
             if !running.is_empty() {
                 let stands = inquiry.waits_since.get_or_insert_with(Instant::now).elapsed();
                 let waits = inquiry.first_waits.get_or_insert_with(Instant::now).elapsed();

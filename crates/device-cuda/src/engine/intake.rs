@@ -89,7 +89,7 @@ impl Engine {
 
     /// Queues a piece of work, or reports it at once if it cannot run, or has nothing to wait for.
     fn accept_work(&mut self, id: StreamId, token: u64, work: Work) {
-        let leaves = self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.has_left(client));
+        let leaves = self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.begins_nothing_of(client));
         let Streams { queues, ready, clock, .. } = &mut self.streams;
         // A stream that is not there belonged to a closed client. No thread waits for its work.
         let Some(queue) = queues.get_mut(&id) else { return };
@@ -139,7 +139,7 @@ impl Engine {
                 return true;
             }
             let Some(id) = self.streams.ready.pop_front() else { break };
-            if self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.has_left(client)) {
+            if self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.begins_nothing_of(client)) {
                 continue;
             }
             let held = self.long_work.is_held();

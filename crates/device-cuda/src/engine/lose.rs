@@ -31,7 +31,8 @@ impl Engine {
             // Announced meanwhile. What has completed waits for the verdict.
             return;
         }
-        self.report_what_is_held();
+        self.release_held(|_| true);
+        self.send_reports();
         self.context = ContextState::Broken;
         self.shared.declare_broken(error, self.number);
         let suspects = self.shared.loss.gather_suspects(self.list_suspects(error), self.engines_here(), self.shared.mailboxes.len());
@@ -41,8 +42,10 @@ impl Engine {
                 self.stop_client(*client, &Fault { result: error.number(), text: accusation(&suspects, suspect, &what) });
             }
         }
+        // Copies, sets and values in flight have no suspect's kernel among them.
+        let (_, others) = self.list_doubts();
         self.finish_closing();
-        self.shared.finish_loss(self.engines_here(), Vec::new());
+        self.shared.finish_loss(self.engines_here(), others);
     }
 
     /// The clients with kernels in flight, and whether those can have caused this error.

@@ -169,6 +169,8 @@ impl Engine {
         let Some(slot) = self.streams.tracker.busy_slot(round) else { return };
         match self.shared.driver.is_idle(self.streams.tracker.slot(slot).stream()) {
             Ok(false) => {}
+            // Nobody knows what an idle stream of a context is that has broken.
+            Ok(true) if is_fault_announced() => {}
             Ok(true) => self.streams.tracker.note_idle(slot),
             Err(error) => self.declare_lost(error),
         }

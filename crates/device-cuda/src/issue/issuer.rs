@@ -127,6 +127,19 @@ pub(crate) struct Issuer {
     looked: u64,
 }
 
+/// A piece of work could not be submitted.
+struct Failure {
+    error: CudaError,
+    /// Parts of it were, and are in flight.
+    has_begun: bool,
+}
+
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Failure {
+        Failure { error, has_begun: false }
+    }
+}
+
 /// A client stream that is being served, and the slot to which it is bound.
 #[derive(Clone, Copy)]
 struct BoundStream {
@@ -308,7 +321,7 @@ impl Issuer {
                     if let Some(queue) = streams.queues.get_mut(&id) {
                         queue.work.pop_front();
                     }
-                    if let Err(error) = self.issue_piece(streams, bound, token, plan) {
+                    if let Err(Failure { error, has_begun }) = self.issue_piece(streams, bound, token, plan) {
                         if prints {
                             self.printing.end(client.id, 1);
                         }
@@ -318,7 +331,9 @@ impl Issuer {
                             }
                             break;
                         }
-                        streams.put_back(id, &[token]);
+                        if !has_begun {
+                            streams.put_back(id, &[token]);
+                        }
                         return Err(error);
                     }
                 }
@@ -377,13 +392,17 @@ impl Issuer {
     }
 
     /// Submits one piece of work that is not in a batch.
-    fn issue_piece(&mut self, streams: &mut Streams, bound: BoundStream, token: u64, plan: Plan) -> Call<()> {
+    ///
+    /// # Errors
+    /// The driver's. What has begun is in flight, because nobody knows how far it comes: it must
+    /// not be done again as if nothing had happened.
+    fn issue_piece(&mut self, streams: &mut Streams, bound: BoundStream, token: u64, plan: Plan) -> Result<(), Failure> {
         let (plan, followers) = match plan {
             Plan::Followed(plan, followers) => (*plan, followers),
             plan => (plan, Vec::new()),
         };
         let stream = streams.tracker.slot(bound.slot).stream();
-        let Some(client) = streams.client_of(bound.id) else { return Err(CudaError::INVALID_HANDLE) };
+        let Some(client) = streams.client_of(bound.id) else { return Err(CudaError::INVALID_HANDLE.into()) };
         let (expected_ns, work) = match plan {
             Plan::Nothing | Plan::Followed(..) => (0, FlightWork::Transfer),
             Plan::Kernel(planned) => {
@@ -395,12 +414,11 @@ impl Issuer {
                 for (submitted, piece) in pieces.iter().enumerate() {
                     expected_ns += piece.bytes() / COPY_BYTES_PER_NS;
                     if let Err(error) = self.copy_piece(piece, stream) {
-                        // The pieces that were submitted are in flight like any other work. The
-                        // end of the whole copy is reported when the client is stopped.
-                        if submitted > 0 {
-                            self.add_flight(streams, bound, token, expected_ns, FlightWork::Transfer, Reporting::Done);
+                        let has_begun = submitted > 0;
+                        if has_begun {
+                            self.add_flight(streams, bound, token, expected_ns, FlightWork::Transfer);
                         }
-                        return Err(error);
+                        return Err(Failure { error, has_begun });
                     }
                 }
                 (expected_ns, FlightWork::Transfer)
@@ -416,14 +434,13 @@ impl Issuer {
         };
         for piece in &followers {
             if let Err(error) = self.copy_piece(piece, stream) {
-                // As with the pieces of a copy.
-                self.add_flight(streams, bound, token, expected_ns, work, Reporting::Done);
-                return Err(error);
+                self.add_flight(streams, bound, token, expected_ns, work);
+                return Err(Failure { error, has_begun: true });
             }
         }
         streams.clock.tick();
-        self.add_flight(streams, bound, token, expected_ns, work, Reporting::Due);
-        self.write_fence_if_due(streams, bound.slot)
+        self.add_flight(streams, bound, token, expected_ns, work);
+        self.write_fence_if_due(streams, bound.slot).map_err(|error| Failure { error, has_begun: true })
     }
 
     fn copy_piece(&self, piece: &CopyPiece, stream: Stream) -> Call<()> {
@@ -458,12 +475,12 @@ impl Issuer {
         (expected_ns, FlightWork::Kernel { id: kernel.id, prints: kernel.prints, footprint, measured })
     }
 
-    /// Notes that a piece of work was submitted.
-    fn add_flight(&self, streams: &mut Streams, bound: BoundStream, token: u64, expected_ns: u64, work: FlightWork, reporting: Reporting) {
+    /// Notes that a piece of work was submitted, or a part of it.
+    fn add_flight(&self, streams: &mut Streams, bound: BoundStream, token: u64, expected_ns: u64, work: FlightWork) {
         let Some(queue) = streams.queues.get_mut(&bound.id) else { return };
         queue.in_flight += 1;
         let client = queue.stream.client.id;
-        let flight = Flight { client, stream: bound.id, token, fence: 0, expected_ns, work, reporting };
+        let flight = Flight { client, stream: bound.id, token, fence: 0, expected_ns, work, reporting: Reporting::Due };
         streams.tracker.add_flight(bound.slot, flight, streams.clock.now());
     }
 
@@ -543,7 +560,7 @@ impl Issuer {
         streams.clock.tick();
         self.launch_kernel(&mut streams.tracker, &kernels[0], client, stream)?;
         let (expected_ns, work) = self.describe_kernel(&streams.tracker, &kernels[0]);
-        self.add_flight(streams, bound, tokens[0], expected_ns, work, Reporting::Due);
+        self.add_flight(streams, bound, tokens[0], expected_ns, work);
         self.write_fence_if_due(streams, bound.slot)?;
         Ok(1)
     }

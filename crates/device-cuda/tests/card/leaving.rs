@@ -125,3 +125,26 @@ fn what_has_printed_is_reported_before_its_client_leaves() {
     assert_eq!(client.text(), "x\n");
     eprintln!("{}: the card stays open", super::PASSED);
 }
+
+/// The driver may say that the context is broken without having announced a fault. A copy in flight
+/// has run or not: its client's next executor must know that nobody knows.
+#[test]
+fn copies_in_flight_are_in_doubt_when_a_context_breaks_unannounced() {
+    if !runs_here("leaving::copies_in_flight_are_in_doubt_when_a_context_breaks_unannounced") {
+        return;
+    }
+    const BYTES: u64 = 64 << 20;
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let [copier, culprit] = [1, 2].map(|id| ManuallyDrop::new(setup.client(id)));
+    let (stream, from, to) = (copier.stream(), copier.allocate(BYTES), copier.allocate(BYTES));
+    let (culprits, module) = (culprit.stream(), culprit.kernels());
+    // A second and more.
+    let tokens: Vec<u64> = (0..64).map(|_| copier.copy(stream, to, from, BYTES)).collect();
+    culprit.launch(culprits, &module, "store", 1, 1, Args::new().u64(0).u32(1));
+    let (_, begun) = setup.recorder.wait_for_loss();
+    let Begun::Only(pieces) = begun else { panic!("{begun:?}") };
+    let reports = copier.reports();
+    assert!(!pieces.is_empty() && pieces.iter().all(|piece| piece.client == copier.id && tokens.contains(&piece.token)), "{pieces:?}");
+    assert!(pieces.iter().all(|piece| reports.iter().all(|(_, told, _)| *told != piece.token)), "who was told is not in doubt");
+    eprintln!("{}: the card stays open", super::PASSED);
+}
