@@ -93,7 +93,7 @@ use crate::session::{Session, Sessions};
 use crate::shared::Shared;
 use crate::sink::{Leaving, Reports};
 use crate::suspicion::{Case, Ended, Ruling, Trials};
-use cumux_device::{Begun, Fault};
+use cumux_device::{DeviceError, Fault};
 use cumux_device::{Open, Sink};
 use cumux_environment::steps::{self, Step};
 use cumux_keeper::Hope;
@@ -382,7 +382,7 @@ impl Executor {
                 return Ok(());
             }
             // Said before the server had heard that others have left.
-            if self.sink.is_apart() {
+            if !self.sink.begin_opening(id) {
                 return Ok(());
             }
             steps::pass(Step::AttachBegun);
@@ -390,23 +390,29 @@ impl Executor {
             self.shared.free_addresses(id);
             // Trials are for takeovers: what it had under way is begun again at once.
             let terms = Terms { generation: self.generation, ended, on_hold: false };
-            open::open(&self.shared, &self.intake, config, files, &terms)?;
+            let opened = open::open(&self.shared, &self.intake, config, files, &terms);
+            self.sink.end_opening(id);
+            opened?;
             steps::pass(Step::AttachDone);
             self.no_longer_expected(id);
             self.shared.drop_unused_images(&HashSet::new());
-            // They may have left meanwhile, and this one with them.
-            if self.sink.is_apart()
-                && let Some(session) = self.intake.remove(id)
-            {
-                let _ = session.depart(Duration::from_secs(1), &Begun::Only(Vec::new()));
-            }
             Ok(())
         });
+        if outcome.as_ref().is_err_and(|error| self.is_the_next_ones(error)) {
+            // It is the next executor's, which the server hears next.
+            return;
+        }
         let again = matches!(outcome, Err(ExecutorError::Keeper(_)));
         let error = outcome.err().map(|e| e.to_string()).unwrap_or_default();
         if self.generation > 0 || !error.is_empty() {
             self.shared.report(FromExecutor::Attached { session: id, error, again });
         }
+    }
+
+    /// Whether what could not be opened here can be in the next executor: the device is lost, or
+    /// all leave. The server hears that.
+    fn is_the_next_ones(&self, error: &ExecutorError) -> bool {
+        self.sink.is_apart() || matches!(error, ExecutorError::Device(DeviceError::Lost(_) | DeviceError::LetGo(_)))
     }
 
     /// A client has gone, or has come: no modules wait for it any more.
@@ -491,10 +497,18 @@ impl Executor {
         let (mut cases, mut lost) = (BTreeMap::new(), Vec::new());
         for (id, (config, files)) in std::mem::take(&mut self.waiting) {
             self.preloader.forget(id);
-            match open::open(&self.shared, &self.intake, config, files, &terms) {
+            // All may have left already, beside the kernel of one that was opened first.
+            if !self.sink.begin_opening(id) {
+                continue;
+            }
+            let opened = open::open(&self.shared, &self.intake, config, files, &terms);
+            self.sink.end_opening(id);
+            match opened {
                 Ok(case) => {
                     cases.insert(id, case);
                 }
+                // It is the next executor's.
+                Err(error) if self.is_the_next_ones(&error) => {}
                 Err(error) => lost.push((id, error.to_string())),
             }
         }

@@ -55,30 +55,32 @@ impl Mailboxes {
     }
 
     /// Leaves a few reports to the threads of their clients' lanes, as far as those look. True if
-    /// that is all of them; if not, the caller has the others still, and perhaps more.
+    /// that is all of them; if not, the caller has the others still.
     pub fn leave_reports(&self, reports: &mut Vec<Report>) -> bool {
         if reports.chunk_by(|a, b| a.client == b.client).any(|own| own.len() > FEW) {
             return false;
         }
-        let mut returned = Vec::new();
         for (number, lane) in self.lanes.iter().enumerate() {
-            if reports.is_empty() {
-                break;
-            }
             let is_own = |report: &Report| self.lane_of(report.client) == number;
-            if reports.iter().all(is_own) {
-                lane.reports.lock().append(reports);
-            } else if reports.iter().any(is_own) {
-                lane.reports.lock().extend(reports.extract_if(.., |report| is_own(report)));
-            } else {
+            if !reports.iter().any(is_own) {
                 continue;
             }
-            lane.arrived.add();
-            if !lane.awake.will_see() {
-                returned.append(&mut lane.reports.lock());
+            {
+                let mut left = lane.reports.lock();
+                // Asked under the lock, which the lane takes before it sleeps ([`Mailboxes::has`]).
+                // What others have left is theirs to deliver never again: by now their engine may
+                // have said that all is reported.
+                if !lane.awake.will_see() {
+                    continue;
+                }
+                if reports.iter().all(is_own) {
+                    left.append(reports);
+                } else {
+                    left.extend(reports.extract_if(.., |report| is_own(report)));
+                }
             }
+            lane.arrived.add();
         }
-        reports.append(&mut returned);
         reports.is_empty()
     }
 

@@ -56,15 +56,24 @@ impl Session {
     /// longer than this. What was not begun, a successor can do.
     pub fn last_reports(&self, patience: Duration, begun: &Begun) {
         if let Some(mut inner) = self.try_lock_for(patience) {
-            self.empty_mailbox(&mut inner);
-            if let Begun::Only(pieces) = begun {
-                let Inner { condition, journal, queues, .. } = &mut *inner;
-                condition.forget_submissions(journal, queues.streams.keys().copied());
-                for piece in pieces.iter().filter(|piece| piece.client == self.client()) {
-                    let Some(index) = queues.by_device.get(&piece.stream) else { continue };
-                    if let Some(seq) = queues.streams.get(index).and_then(|stream| stream.sequence_of(piece.token)) {
-                        condition.keep_in_doubt(journal, *index, seq);
-                    }
+            self.write_down(&mut inner, begun);
+        }
+    }
+
+    /// Takes in what was reported last, and writes down what of the rest may have been begun. Its
+    /// journal is not touched if it has departed: another executor may have it by now.
+    fn write_down(&self, inner: &mut Inner, begun: &Begun) {
+        if inner.phase.is_closed() || inner.phase.has_departed() {
+            return;
+        }
+        self.empty_mailbox(inner);
+        if let Begun::Only(pieces) = begun {
+            let Inner { condition, journal, queues, .. } = inner;
+            condition.forget_submissions(journal, queues.streams.keys().copied());
+            for piece in pieces.iter().filter(|piece| piece.client == self.client()) {
+                let Some(index) = queues.by_device.get(&piece.stream) else { continue };
+                if let Some(seq) = queues.streams.get(index).and_then(|stream| stream.sequence_of(piece.token)) {
+                    condition.keep_in_doubt(journal, *index, seq);
                 }
             }
         }
@@ -77,8 +86,9 @@ impl Session {
     pub fn depart(&self, patience: Duration, begun: &Begun) -> bool {
         self.last_reports(patience, begun);
         let Some(mut inner) = self.lock_when_filled(patience) else { return false };
-        self.empty_mailbox(&mut inner);
-        inner.phase.leave_to_next();
+        // Once more: somebody may have held the lock until now.
+        self.write_down(&mut inner, begun);
+        inner.phase.depart();
         true
     }
 
@@ -105,8 +115,10 @@ impl Session {
         if self.depart(patience, begun) {
             return true;
         }
-        let left = self.try_lock_for(Duration::ZERO).map(|mut inner| inner.phase.leave_to_next());
-        left.is_some()
+        let Some(mut inner) = self.try_lock_for(Duration::ZERO) else { return false };
+        self.write_down(&mut inner, begun);
+        inner.phase.depart();
+        true
     }
 
     /// Takes in what is in the mailbox, unless somebody holds the lock: that one comes here when it
@@ -140,7 +152,7 @@ impl Session {
         let recording = self.shared.recorder.as_ref().map(|recorder| (recorder, now_ns()));
         for (device, token, outcome) in reports {
             let Some(index) = inner.queues.by_device.get(device).copied() else { continue };
-            if inner.objects.fault.is_some() || inner.phase.is_closed() {
+            if inner.objects.fault.is_some() || inner.phase.is_closed() || inner.phase.has_departed() {
                 return;
             }
             match outcome {
@@ -220,7 +232,7 @@ impl Session {
     pub fn text(&self, channel: Channel, text: &[u8]) {
         self.lock_then_deliver(|inner| {
             // The next executor writes into its pages.
-            if inner.phase.is_elsewhere() {
+            if inner.phase.has_departed() {
                 return;
             }
             let kept = &mut inner.text[channel.index()];

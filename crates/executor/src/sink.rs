@@ -36,12 +36,53 @@ pub struct Reports {
     /// Clients whose recipes are to be kept, and what is needed for that.
     recipes: Arc<Mutex<BTreeSet<ClientId>>>,
     shared: OnceLock<Weak<Shared>>,
+    /// Who stays and who is being opened while clients leave.
+    parting: Arc<Mutex<Parting>>,
+    /// Held while the last reports are delivered: another thread's clients must not leave while
+    /// this one has their reports in its hands.
+    delivering: Mutex<()>,
     /// Set once clients have left or are to leave: this executor takes no others.
     apart: OnceLock<()>,
     /// Set once the device is lost.
     lost: OnceLock<()>,
     /// Set once a client was told that its work broke the device.
     blamed: OnceLock<()>,
+}
+
+/// What is known of clients that leave for another process.
+#[derive(Default)]
+struct Parting {
+    /// Those who do not leave; none before the first leave.
+    staying: Option<BTreeSet<ClientId>>,
+    /// What of those who leave may have been begun.
+    begun: Option<Begun>,
+    /// Those who are being opened here. No other executor may open them before that is over.
+    opening: BTreeSet<ClientId>,
+}
+
+impl Parting {
+    /// All but these leave, of whose work this may have been begun. Who has left before does not
+    /// come back by it.
+    fn note(&mut self, staying: &BTreeSet<ClientId>, begun: &Begun) {
+        self.staying = Some(self.staying.take().map_or_else(|| staying.clone(), |before| &before & staying));
+        self.begun = Some(match (self.begun.take(), begun) {
+            (None, begun) => begun.clone(),
+            (Some(Begun::Only(mut before)), Begun::Only(more)) => {
+                before.extend(more);
+                Begun::Only(before)
+            }
+            (Some(_), _) => Begun::Unknown,
+        });
+    }
+}
+
+/// Tells the server who stays of these: not those that have moved meanwhile.
+fn tell_who_stays(sessions: &Sessions, parting: &Mutex<Parting>, outbox: &Outbox, staying: &BTreeSet<ClientId>) {
+    let opening = parting.lock().opening.clone();
+    // Held until it is said: who moves is removed first, and said to have moved then.
+    let here = sessions.read();
+    let staying = staying.union(&opening).copied().filter(|client| here.contains_key(client) || opening.contains(client)).collect();
+    outbox.put(FromExecutor::Occupied { staying });
 }
 
 /// Whether clients can leave for another process while this one goes on.
@@ -71,6 +112,8 @@ impl Reports {
             lanes: OnceLock::new(),
             recipes: Arc::default(),
             shared: OnceLock::new(),
+            parting: Arc::default(),
+            delivering: Mutex::default(),
             apart: OnceLock::new(),
             lost: OnceLock::new(),
             blamed: OnceLock::new(),
@@ -85,6 +128,33 @@ impl Reports {
     /// Whether the device is lost. Such a process has nothing to put in order.
     pub fn has_lost_device(&self) -> bool {
         self.lost.get().is_some()
+    }
+
+    /// A session is about to be opened. False if this executor takes no others.
+    pub fn begin_opening(&self, client: ClientId) -> bool {
+        let mut parting = self.parting.lock();
+        !self.is_apart() && parting.opening.insert(client)
+    }
+
+    /// A session has been opened, or was not. If all have left meanwhile, it leaves now.
+    pub fn end_opening(&self, client: ClientId) {
+        let (staying, begun) = {
+            let mut parting = self.parting.lock();
+            parting.opening.remove(&client);
+            let Some(staying) = parting.staying.clone() else { return };
+            (staying, parting.begun.clone().unwrap_or(Begun::Unknown))
+        };
+        let Some((lanes, _)) = self.lanes.get().filter(|_| !staying.contains(&client)) else { return };
+        let session = self.sessions.read().get(&client).cloned();
+        if session.is_none() {
+            tell_who_stays(&self.sessions, &self.parting, &self.outbox, &staying);
+        }
+        self.latecomers(lanes, staying, session.into_iter().collect(), begun).follow();
+    }
+
+    fn latecomers(&self, lanes: &Arc<dyn IntakeLanes>, staying: BTreeSet<ClientId>, late: Vec<Arc<Session>>, begun: Begun) -> Latecomers {
+        let (outbox, sessions, parting) = (self.outbox.clone(), self.sessions.clone(), self.parting.clone());
+        Latecomers { staying, late, begun, lanes: lanes.clone(), outbox, sessions, parting }
     }
 
     /// From now on this executor takes no others.
@@ -106,6 +176,7 @@ impl Reports {
     /// reports and not delivered them yet; work whose end is not written down is done again by the
     /// next executor.
     fn deliver_last_reports(&self) {
+        let _alone = self.delivering.lock();
         deliver(&self.sessions, &mut self.mailboxes.rest());
         if let Some((lanes, _)) = self.lanes.get() {
             lanes.settle();
@@ -123,6 +194,8 @@ struct Latecomers {
     begun: Begun,
     lanes: Arc<dyn IntakeLanes>,
     outbox: Arc<Outbox>,
+    sessions: Sessions,
+    parting: Arc<Mutex<Parting>>,
 }
 
 impl Latecomers {
@@ -144,7 +217,7 @@ impl Latecomers {
                 if self.late.len() < before {
                     self.lanes.settle();
                     let staying = self.staying.iter().copied().chain(self.late.iter().map(|session| session.client())).collect();
-                    self.outbox.put(FromExecutor::Occupied { staying });
+                    tell_who_stays(&self.sessions, &self.parting, &self.outbox, &staying);
                 }
             }
         };
@@ -245,11 +318,15 @@ impl Sink for Reports {
         let Some((lanes, Leaving::Possible)) = self.lanes.get() else { return };
         let _ = self.apart.set(());
         steps::pass(Step::EvacuationBegun);
-        let mut staying = staying.clone();
+        let (mut staying, opening) = {
+            let mut parting = self.parting.lock();
+            parting.note(staying, &begun);
+            (parting.staying.clone().unwrap_or_default(), parting.opening.clone())
+        };
         self.deliver_last_reports();
-        // One that is being opened leaves, too: its opening fails, or ends by finding this executor
-        // apart. The thread that opens it has its lock, and may be the one that is here.
-        let leaves = |session: &&Arc<Session>| !staying.contains(&session.client()) && session.is_opened();
+        // One that is being opened leaves when that is over ([`Reports::end_opening`]). The thread
+        // that opens it has its lock, and may be the one that is here.
+        let leaves = |session: &&Arc<Session>| !staying.contains(&session.client()) && session.is_opened() && !opening.contains(&session.client());
         let leaving: Vec<_> = self.sessions.read().values().filter(leaves).cloned().collect();
         tracing::warn!("work of clients {staying:?} does not end: {} other clients go on in another process", leaving.len());
         let mut late = Vec::new();
@@ -264,9 +341,9 @@ impl Sink for Reports {
         // A lane that slept may still write into the pages of those that have left.
         lanes.settle();
         steps::pass(Step::EvacuationDone);
-        let latecomers = Latecomers { staying: staying.clone(), late, begun, lanes: lanes.clone(), outbox: self.outbox.clone() };
+        let latecomers = self.latecomers(lanes, staying.clone(), late, begun);
         staying.extend(latecomers.late.iter().map(|session| session.client()));
-        self.outbox.put(FromExecutor::Occupied { staying: staying.iter().copied().collect() });
+        tell_who_stays(&self.sessions, &self.parting, &self.outbox, &staying);
         latecomers.follow();
     }
 

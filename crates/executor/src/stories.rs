@@ -380,6 +380,50 @@ fn lanes_deliver_what_they_have_taken_before_anybody_leaves() {
     guest.close();
 }
 
+/// All leave while a session is being opened by another thread. The next executor must not open it
+/// before that is over, with the journal that this one still writes.
+#[test]
+fn a_session_that_is_being_opened_when_all_leave_is_named_until_it_has_left() {
+    let world = World::new();
+    let (long, coming) = (Guest::new(&world, 1), Guest::new(&world, 2));
+    assert!(world.sink.begin_opening(2));
+    world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new()));
+    assert_eq!(world.staying(), [1, 2], "it cannot leave yet");
+    assert!(!world.session(2).lock().phase.is_elsewhere());
+    let session = world.session(2);
+    world.sink.end_opening(2);
+    assert_eq!(world.staying(), [1]);
+    assert!(session.lock().phase.has_departed() && !world.intake.has(2));
+    assert!(!world.sink.begin_opening(3), "it takes no others");
+    // Who could not be opened is not named any more.
+    let other = Reports::new(Sessions::default(), world.shared.mailboxes.clone(), Arc::new(Outbox::new().0));
+    other.set_lanes(world.intake.clone(), Leaving::Possible);
+    assert!(other.begin_opening(4));
+    other.end_opening(4);
+    assert!(other.begin_opening(4), "nobody has left");
+    drop(coming);
+    long.close();
+}
+
+/// Its next executor may have it, and marks there what it has begun.
+#[test]
+fn the_journal_of_a_session_that_has_departed_is_not_touched() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 1);
+    guest.tell(&Op::StreamCreate { index: 1, device: 0, priority: 0, partition: 0 });
+    let session = world.session(1);
+    let nothing = Begun::Only(Vec::new());
+    assert!(session.depart(Duration::from_secs(60), &nothing));
+    let next = Journal::map(&guest.files[3]).unwrap();
+    next.set_submitted(1, 7);
+    // A thread that follows latecomers, or a loss, comes late.
+    assert!(session.depart(Duration::from_secs(60), &nothing) && session.depart_from_loss(Duration::ZERO, &nothing));
+    session.last_reports(Duration::from_secs(60), &nothing);
+    assert_eq!(next.submitted(1), 7);
+    drop(session);
+    world.intake.remove(1);
+}
+
 /// Nothing of a session that is to leave is begun any more. If it is in a call, it leaves when that
 /// has ended; it must not stay for good.
 #[test]

@@ -26,7 +26,7 @@ impl Session {
     /// One turn of the intake. Whether something moved. Reports wait in the mailbox until the lock
     /// is let go.
     fn take_turn(self: &Arc<Self>, inner: &mut Inner) -> bool {
-        if inner.phase.is_closed() || inner.phase.is_on_hold() {
+        if inner.phase.is_closed() || inner.phase.is_elsewhere() || inner.phase.is_on_hold() {
             return false;
         }
         let mut moved = false;

@@ -44,23 +44,29 @@ impl<H: Host> Core<H> {
 
     /// From now on an executor serves these sessions alone and takes no others: it is apart. Those
     /// of its own that are not among them are nobody's. It may be asked at once for those that
-    /// stay.
-    pub(crate) fn set_aside(&mut self, id: u64, staying: &BTreeSet<u32>) {
-        let Some(worker) = self.executors.workers.get_mut(&id) else { return };
+    /// stay. Returns those of the others whose clients have ended: nobody answers for them any
+    /// more.
+    #[must_use]
+    pub(crate) fn set_aside(&mut self, id: u64, staying: &BTreeSet<u32>) -> Vec<u32> {
+        let Some(worker) = self.executors.workers.get_mut(&id) else { return Vec::new() };
         worker.scope = match worker.scope {
             own @ Scope::Own { .. } => own,
             Scope::Shared | Scope::Rest => Scope::Rest,
         };
+        let mut over = Vec::new();
         for session in self.clients.sessions.values_mut() {
             let was_here = session.seat == Seat::Apart { worker: id };
             if staying.contains(&session.about.id) {
                 session.seat = Seat::Apart { worker: id };
+                session.unexplained_after = None;
                 session.move_after = None;
                 session.stays_because.clear();
             } else if was_here {
                 // It stayed for a while, and goes on as after a takeover.
                 session.leave_seat();
-                if !session.wants_own() {
+                if session.is_leaving() {
+                    over.push(session.about.id);
+                } else if !session.wants_own() {
                     session.moving = Moving::between(Way::TakenOver);
                 } else if matches!(session.moving, Moving::Asked { .. }) {
                     session.moving = Moving::Still;
@@ -78,11 +84,16 @@ impl<H: Host> Core<H> {
                 question.wish = Wish::End { worker: Some(id) };
             }
         }
+        over
     }
 
     /// Ends an executor apart whose clients have all gone or left, with what still runs there. One
     /// of a single session answers for that first.
     pub(crate) fn end_if_empty(&mut self, id: u64) {
+        if self.rebuild.is_some() {
+            // Its clients may not be known yet.
+            return;
+        }
         let Some(worker) = self.executors.workers.get_mut(&id).filter(|worker| worker.scope == Scope::Rest) else { return };
         let stays = |seat: Seat| seat.elsewhere() == Some(id);
         if !self.clients.sessions.values().any(|session| stays(session.seat) && !session.is_leaving()) {

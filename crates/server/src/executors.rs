@@ -64,6 +64,8 @@ impl<H: Host> Core<H> {
         };
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         worker.greet(outbox, devices, first_queue, Instant::now());
+        // It may have been stopped for a fault after its word was on its way ([`crate::calm`]).
+        self.host.set_going(&worker.process);
         if self.rebuild.is_some() {
             worker.scope = scope;
             // Perhaps it knows more than the keeper does.
@@ -154,6 +156,7 @@ impl<H: Host> Core<H> {
                 }
                 Some(known) => {
                     known.seat = Seat::Taken;
+                    known.unexplained_after = None;
                     if self.executors.generation > 1 {
                         known.count_arrival();
                     }
@@ -285,7 +288,15 @@ impl<H: Host> Core<H> {
     pub(crate) fn set_apart(&mut self, id: u64, staying: &[u32]) {
         let Some(worker) = self.executors.workers.get(&id) else { return };
         let pid = worker.pid;
-        self.set_aside(id, &staying.iter().copied().collect());
+        // It may name some that have moved since it looked: those are their next executor's. A
+        // server that was made again knows of none where it is.
+        let (is_active, is_rebuilding) = (self.executors.service.active() == Some(id), self.rebuild.is_some());
+        let may_have = |seat: Seat| is_rebuilding || seat.elsewhere().map_or(is_active, |worker| worker == id);
+        let staying: Vec<u32> = staying.iter().copied().filter(|id| self.clients.sessions.get(id).is_some_and(|session| may_have(session.seat))).collect();
+        let staying = staying.as_slice();
+        for session in self.set_aside(id, &staying.iter().copied().collect()) {
+            self.finish(session, None);
+        }
         // They come back when their work has ended. Who stays because of a fault costs nobody
         // anything, and the executor ends soon.
         let (now, at_fault) = (Instant::now(), self.executors.calm_until.is_some());

@@ -63,6 +63,10 @@ impl<H: Host> Core<H> {
 
     /// Gives a session to its own executor, once no other has it.
     fn give_own(&mut self, id: u32, worker: u64) {
+        // The executor that is about to serve may be opening it.
+        if self.executors.service.is_beginning() {
+            return;
+        }
         let Some(session) = self.clients.sessions.get_mut(&id).filter(|session| session.seat == Seat::No) else { return };
         let Some(ready) = self.executors.workers.get_mut(&worker).filter(|worker| worker.is_ready()) else { return };
         if ready.activated.is_some() {
@@ -94,6 +98,7 @@ impl<H: Host> Core<H> {
         }
         steps::pass(Step::ServerHeardOfArrival);
         session.seat = Seat::Apart { worker: id };
+        session.unexplained_after = None;
         session.own_failures = 0;
         session.count_arrival();
         let name = session.name();

@@ -91,6 +91,8 @@ impl<H: Host> Core<H> {
         for (session, why) in confined {
             self.confine(session, &why);
         }
+        let apart: Vec<u64> = self.executors.workers.keys().copied().filter(|id| self.is_apart(*id)).collect();
+        apart.into_iter().for_each(|id| self.end_if_empty(id));
         true
     }
 
@@ -138,6 +140,7 @@ impl<H: Host> Core<H> {
                 session.status.multiprocessors = newest.parts.first().map_or(session.status.multiprocessors, |part| part.multiprocessors);
                 session.about = message::SessionConfig { home: session.about.home, may_run_unbounded: session.about.may_run_unbounded, ..newest };
                 session.seat = seat;
+                session.unexplained_after = None;
             }
             (Some(_), None) => {}
             // Nobody would look after it: it ends, and what it has is free.

@@ -14,12 +14,13 @@ impl<H: Host> Core<H> {
     }
 
     /// The new program cannot serve: everything goes on with the one before. No process of that has
-    /// been ended but standbys.
+    /// been ended but standbys. Executors of single sessions that are of the new one go on until
+    /// their sessions have moved.
     pub(crate) fn abandon_upgrade(&mut self, why: &str) {
         let Upgrade::Executors { request, earlier, .. } = std::mem::replace(&mut self.upgrade, Upgrade::No) else { return };
         self.host.use_program(&earlier);
         let build = self.executors.build;
-        for worker in self.executors.workers.values_mut().filter(|worker| worker.build == build && !worker.is_dismissed()) {
+        for worker in self.executors.workers.values_mut().filter(|worker| worker.build == build && !worker.is_dismissed() && worker.activated.is_none()) {
             worker.end(&self.host);
         }
         self.executors.build -= 1;

@@ -120,7 +120,9 @@ impl<H: Host> Core<H> {
         worker.send(ToExecutor::Retire);
         let pid = worker.pid;
         let there: BTreeSet<u32> = self.clients.sessions.values().filter(|session| session.seat == Seat::Taken).map(|session| session.about.id).collect();
-        self.set_aside(old, &there);
+        for session in self.set_aside(old, &there) {
+            self.finish(session, None);
+        }
         self.executors.service = Service::ByNobody;
         self.note(&format!("The {} clients of executor {pid} move to the next one", there.len()));
         self.end_if_empty(old);

@@ -68,6 +68,11 @@ impl Service {
         }
     }
 
+    /// Whether an executor was told to serve, and has not yet said that it does.
+    pub(crate) fn is_beginning(self) -> bool {
+        matches!(self, Self::Beginning { .. })
+    }
+
     /// Whether an executor serves.
     pub(crate) fn is_given(self) -> bool {
         self.serving().is_some()

@@ -8,7 +8,7 @@ mod parts;
 
 use cumux_wire::VERSION;
 use cumux_wire::layout;
-use cumux_wire::message::{FromServer, Place, ToServer};
+use cumux_wire::message::{FromServer, Place, ServerStatus, ToServer};
 use cumux_wire::result;
 use parts::world::{World, has_file, is_stopped, kill, set_going, stop};
 use parts::{RESTS, RESTS_NO_MORE};
@@ -686,6 +686,31 @@ fn a_client_whose_kernel_does_not_end_keeps_its_executor_for_itself() {
     let status = world.status_when(|s| s.clients.len() == 2 && s.gone.len() == 2);
     assert_eq!((status.takeovers, status.state.as_str()), (1, "ACTIVE"), "its end is nobody's misfortune");
     assert_eq!((third.generation(), newcomer.sticky()), (2, 0));
+}
+
+/// Two clients stay in an executor beside kernels that do not end, and one of them moves to the
+/// next one. What its executor says late names it once more: it must not be taken from there.
+#[test]
+fn a_client_that_has_moved_is_not_taken_back_by_what_its_executor_says_late() {
+    let mut world = World::new("occupied by two");
+    let [first, _second] = [world.client(), world.client()];
+    world.status_when(|s| s.standby != 0);
+    let _third = world.client();
+    world.status();
+    world.expect_note("whose kernels do not end");
+    let is_served = |status: &ServerStatus| {
+        let place = |session: u32| status.clients.iter().find(|client| client.session == session).map(|client| client.place);
+        place(1) == Some(Place::Shared) && place(2) == Some(Place::Apart)
+    };
+    world.status_when(is_served);
+    world.name_again();
+    for _ in 0..3 {
+        let status = world.status();
+        assert!(is_served(&status), "{:?}", status.clients);
+    }
+    // It is asked for its figures where it is.
+    world.status_when(|s| s.clients.iter().any(|client| client.session == first.session && client.kernels == u64::from(first.session) + 10));
+    assert_eq!((first.generation(), first.sticky()), (2, 0));
 }
 
 /// Each attempt costs the client 15 ms: it is not asked for again before a hundred times that.

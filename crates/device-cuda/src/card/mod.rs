@@ -108,6 +108,28 @@ impl fmt::Debug for Card {
     }
 }
 
+/// Has all others leave the clients whose work has run for long, by a thread of its own, one at a
+/// time: whoever waits may be an intake thread, and others leave only when those have come round.
+/// What it returns says that it is not over before that has ended which is waited for.
+fn leave_where_stuck(gate: Arc<Gate>) -> impl Fn() -> bool {
+    let under_way = Arc::new(Mutex::new(false));
+    move || {
+        if std::mem::replace(&mut *under_way.lock(), true) {
+            return false;
+        }
+        let (gate, over) = (gate.clone(), under_way.clone());
+        let leave = move || {
+            gate.leave_where_stuck();
+            *over.lock() = false;
+        };
+        if std::thread::Builder::new().name("cuda-stuck".into()).spawn(leave).is_err() {
+            // It is tried again.
+            *under_way.lock() = false;
+        }
+        false
+    }
+}
+
 impl Card {
     /// Opens card `ordinal`: makes its context and starts the threads. The card reports completed
     /// work to `sink`.
@@ -195,7 +217,7 @@ impl Card {
             leave
         }));
         let gate = shared.gate.clone();
-        card.extents.set_on_stuck(gate.patience(), Box::new(move || gate.leave_where_stuck()));
+        card.extents.set_on_stuck(gate.patience(), Box::new(leave_where_stuck(gate)));
         for number in 0..settings.engines {
             let engine = Engine::new(&shared, number).map_err(|error| DeviceError::System(remedy::cannot_prepare(ordinal, &driver.describe(error), error)))?;
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.run()).map_err(thread_failed)?;

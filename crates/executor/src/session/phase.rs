@@ -9,11 +9,12 @@
 //!                Requesting ─┘ │     stop_reading
 //!                     end_request
 //!                              │   pause                  depart
-//!                              ├───────────────▶ Paused ──────────▶ Elsewhere
+//!                              ├───────────────▶ Paused ──────────▶ Departed
 //!                              └ ◀───────────────  resume
 //!
-//!   any but Closed ── leave_to_next ──▶ Elsewhere
-//!   any            ── close ──────────▶ Closed
+//!   any but Departed and Closed ── leave_to_next ──▶ Elsewhere
+//!   any but Closed              ── depart ─────────▶ Departed
+//!   any                         ── close ──────────▶ Closed
 //! ```
 //!
 //! Records are read in `Reading` alone. A client in error is no phase of its own: its error is one
@@ -42,10 +43,12 @@ enum State {
     Paused,
     /// The client broke the protocol: its ring cannot be believed any more.
     Deaf,
-    /// It is not this executor's any more: the device is lost and this process is about to end, or
-    /// the session has left. What the client asks is the next executor's to do, and nothing is
-    /// answered.
+    /// The device is lost, and this process is about to end. What the client asks is the next
+    /// executor's to do, and nothing is answered; what the device reports counts still.
     Elsewhere,
+    /// It has left, and the next executor may have it: nothing of it is touched here any more, not
+    /// even for what the device reports.
+    Departed,
     /// The session is over, or is being ended.
     Closed,
 }
@@ -76,10 +79,16 @@ impl Phase {
         self.0 == State::Requesting
     }
 
-    /// Whether it is the next executor's: nothing of it is touched here any more.
+    /// Whether it is the next executor's, whether or not it has left already.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
-        self.0 == State::Elsewhere
+        matches!(self.0, State::Elsewhere | State::Departed)
+    }
+
+    /// Whether it has left: nothing of it is touched here any more.
+    #[must_use]
+    pub fn has_departed(&self) -> bool {
+        self.0 == State::Departed
     }
 
     /// Whether the session is over.
@@ -99,11 +108,19 @@ impl Phase {
         self.0 = State::Closed;
     }
 
-    /// From now on it is the next executor's: the device is lost, or the session leaves beside
-    /// work that does not end. Changes nothing for a session that is over.
+    /// From now on it is the next executor's: the device is lost. Changes nothing for a session
+    /// that has left or is over.
     pub fn leave_to_next(&mut self) {
-        if self.0 != State::Closed {
+        if !matches!(self.0, State::Departed | State::Closed) {
             self.0 = State::Elsewhere;
+        }
+    }
+
+    /// It has left, with a device that is lost or beside work that does not end. Changes nothing
+    /// for a session that is over.
+    pub fn depart(&mut self) {
+        if self.0 != State::Closed {
+            self.0 = State::Departed;
         }
     }
 
@@ -211,7 +228,7 @@ impl Paused<'_> {
 
     /// It is its next executor's.
     pub fn depart(self) {
-        *self.0 = State::Elsewhere;
+        *self.0 = State::Departed;
     }
 }
 
@@ -240,14 +257,19 @@ mod tests {
 
     #[test]
     fn the_end_is_reached_from_everywhere_and_never_left() {
-        for state in [State::OnHold, State::Reading, State::Requesting, State::Stalled, State::Paused, State::Deaf, State::Elsewhere] {
+        for state in [State::OnHold, State::Reading, State::Requesting, State::Stalled, State::Paused, State::Deaf, State::Elsewhere, State::Departed] {
             let mut phase = Phase(state);
             phase.leave_to_next();
             assert!(phase.is_elsewhere() && phase.as_requesting().is_none() && phase.as_paused().is_none(), "{state:?}");
             let mut phase = Phase(state);
+            phase.depart();
+            phase.leave_to_next();
+            assert!(phase.is_elsewhere() && phase.has_departed(), "{state:?}: who has left does not come back");
+            let mut phase = Phase(state);
             phase.close();
             phase.leave_to_next();
-            assert!(phase.is_closed() && !phase.is_elsewhere(), "{state:?}");
+            phase.depart();
+            assert!(phase.is_closed() && !phase.is_elsewhere() && !phase.has_departed(), "{state:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A pretended executor: keeps to the messages, does no work. What it did can be seen in the
 //! clients' pages.
 
-use super::{FOLDER, LOSE, MODE, NOTICE, RESTS, RESTS_NO_MORE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED};
+use super::{FOLDER, LOSE, MODE, NAME_AGAIN, NOTICE, RESTS, RESTS_NO_MORE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED};
 use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
@@ -191,7 +191,7 @@ impl Executor {
                 }
                 // It is asked to let go, and does not.
                 ToExecutor::Release { .. } if mode == "keeps" => None,
-                ToExecutor::Release { session, .. } if mode == "occupied" => {
+                ToExecutor::Release { session, .. } if mode == "occupied" || mode == "occupied by two" && session > 1 => {
                     eprintln!("asked to let go of session {session} at {} ms", self.begun.get_or_insert_with(Instant::now).elapsed().as_millis());
                     let status = Box::new(ClientStatus { session, ..ClientStatus::default() });
                     Some(FromExecutor::Released { error: "its work has not moved".to_owned(), status, paused_us: 15_000, lasting: false })
@@ -246,10 +246,13 @@ impl Executor {
                 }
                 ToExecutor::Metrics { .. } if occupations(mode).contains(&self.generation) && self.sessions.len() == 3 => {
                     // The first client's kernel does not end.
-                    let (staying, leaving) = (self.sessions.pop_first(), std::mem::take(&mut self.sessions));
-                    drop(leaving);
-                    self.sessions.extend(staying);
+                    let first_to_leave = if mode == "occupied by two" { 3 } else { 2 };
+                    drop(self.sessions.split_off(&first_to_leave));
                     Some(FromExecutor::Occupied { staying: self.sessions.keys().copied().collect() })
+                }
+                // The first one has moved since it looked.
+                ToExecutor::Metrics { .. } if mode == "occupied by two" && self.generation == 1 && self.sessions.len() == 1 && is_asked_for(NAME_AGAIN) => {
+                    Some(FromExecutor::Occupied { staying: vec![1, 2] })
                 }
                 ToExecutor::Metrics { request } if mode == "mute" => {
                     let _ = request;

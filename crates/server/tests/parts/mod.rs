@@ -29,6 +29,8 @@ const UNEXPLAINED: &str = "unexplained-";
 const NOTICE: &str = "notice";
 /// The file in it that has the executor that serves lose its device.
 const LOSE: &str = "lose";
+/// The file in it that has an executor that was left to one of two clients name both once more.
+const NAME_AGAIN: &str = "name-again";
 /// How executors misbehave, and which limits are small.
 pub const MODE: &str = "CUMUX_STORY_MODE";
 

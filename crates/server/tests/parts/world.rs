@@ -1,6 +1,6 @@
 //! The story's side: it plays the daemon and the clients' programs.
 
-use super::{FOLDER, LOSE, MODE, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED, again};
+use super::{FOLDER, LOSE, MODE, NAME_AGAIN, NOTICE, SPARED, SPARED_NO_MORE, SPEAK, UNEXPLAINED, again};
 use cumux_link::connection::exactly;
 use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Listener, Process};
@@ -231,6 +231,24 @@ impl World {
         // What the executor says comes before its answer.
         self.status_when(|status| status.clients.len() == 1);
         assert!(!self.folder.join(NOTICE).exists(), "an executor has taken it");
+    }
+
+    /// An executor that was left to one of two clients names both once more, and the server has
+    /// heard it.
+    pub fn name_again(&mut self) {
+        std::fs::write(self.folder.join(NAME_AGAIN), "").unwrap();
+        self.wait_until_taken(NAME_AGAIN);
+        // What the executor says comes before its answer.
+        self.status();
+    }
+
+    /// Asks for figures until an executor has taken this file.
+    fn wait_until_taken(&mut self, name: &str) {
+        let start = Instant::now();
+        while self.folder.join(name).exists() {
+            self.status();
+            assert!(start.elapsed() < WATCHDOG, "{}", self.log());
+        }
     }
 
     /// The executor that serves loses its device.
