@@ -17,7 +17,8 @@ use cumux_ring::polling;
 use cumux_wire::threads::ServiceThreads;
 use rustix::event::epoll;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// How often a stream that waits for a value in memory is looked at.
@@ -57,8 +58,16 @@ pub struct Intake {
     changes: Count,
     /// How often each lane has come round.
     beats: Vec<Count>,
+    /// The thread of each lane.
+    threads: Vec<OnceLock<ThreadId>>,
     /// A lane that sleeps comes round so often; none where nobody counts.
     beat_every: Option<Duration>,
+}
+
+/// Whether all lanes but this one have come round since they had come round so often. A lane
+/// computes its sessions anew when it has come round once.
+fn have_come_round(before: &[u64], now: &[u64], own: Option<usize>) -> bool {
+    (0..).zip(before.iter().zip(now)).all(|(lane, (before, now))| own == Some(lane) || now.wrapping_sub(*before) >= 2)
 }
 
 impl Intake {
@@ -72,8 +81,9 @@ impl Intake {
             polls.push(poll);
         }
         let beats = polls.iter().map(|_| Count::default()).collect();
+        let threads = polls.iter().map(|_| OnceLock::new()).collect();
         let beat_every = pulse::limit().map(pulse::interval);
-        Ok(Arc::new(Self { sessions, shared, polls, changes: Count::default(), beats, beat_every }))
+        Ok(Arc::new(Self { sessions, shared, polls, changes: Count::default(), beats, threads, beat_every }))
     }
 
     /// How often each lane has come round.
@@ -153,9 +163,10 @@ impl Intake {
     pub fn settle_lanes(&self) {
         let until = Instant::now() + SETTLE_TIMEOUT;
         let before = self.beats();
-        // A lane computes its sessions anew when it has come round once.
-        let settled = || self.beats().iter().zip(&before).all(|(now, before)| now.wrapping_sub(*before) >= 2);
-        while !settled() && Instant::now() < until {
+        // Who asks may be a lane in a call of the device: it comes round when this has returned.
+        let own = std::thread::current().id();
+        let own = self.threads.iter().position(|thread| thread.get() == Some(&own));
+        while !have_come_round(&before, &self.beats(), own) && Instant::now() < until {
             (0..).take(self.polls.len()).for_each(|lane| self.shared.wake_intake(lane));
             std::thread::sleep(SETTLE_POLL);
         }
@@ -163,6 +174,7 @@ impl Intake {
 
     /// The life of one lane's thread.
     fn run(&self, lane: usize) {
+        let _ = self.threads[lane].set(std::thread::current().id());
         let mut events = Vec::with_capacity(64);
         let [look, look_with_work] = look_before_sleep(self.shared.cards.capabilities().needs_cores);
         let mailboxes = &*self.shared.mailboxes;
@@ -268,5 +280,17 @@ impl IntakeLanes for Intake {
 
     fn settle(&self) {
         self.settle_lanes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_that_asks_does_not_wait_for_itself() {
+        assert!(!have_come_round(&[7, 7], &[8, 9], None), "the first one may have its old list");
+        assert!(have_come_round(&[7, u64::MAX], &[9, 1], None));
+        assert!(have_come_round(&[7, 7], &[7, 9], Some(0)) && !have_come_round(&[7, 7], &[9, 8], Some(0)));
     }
 }
