@@ -215,7 +215,7 @@ fn absolute(pipe: &Path) -> anyhow::Result<std::path::PathBuf> {
 fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
     // Reported before any process starts, so that the text is ours and not that of a process that
     // ended.
-    if PipeDirectory::at(pipe).daemon().is_some() {
+    if PipeDirectory::at(pipe).is_served() {
         return Err(cumux_control::DaemonError::from(cumux_control::directory::DirectoryError::AlreadyRunning).into());
     }
     let mut command = Command::new(std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?);

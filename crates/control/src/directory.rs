@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// NVIDIA's pipe directory where the environment names none.
 pub const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
@@ -35,6 +36,20 @@ pub const LOCK: &str = "control_lock";
 
 /// Bytes of a socket path that the kernel accepts, without the closing zero.
 pub const LONGEST_SOCKET_PATH: usize = 107;
+
+/// A daemon that was killed while it started a server lives on in that process until it becomes the
+/// server: it has the daemon's lock and sockets. So long the next daemon waits for that.
+const LAST_BREATH: Duration = Duration::from_secs(2);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Whether this process has ended; false for 0, which is one that we cannot see.
+fn has_ended(pid: u32) -> bool {
+    match Process::open(pid) {
+        Ok(process) => !process.is_alive(),
+        Err(errno) => errno == rustix::io::Errno::SRCH,
+    }
+}
 
 /// What is wrong with a directory. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -210,13 +225,25 @@ impl PipeDirectory {
             cause if cause.is_danger() => DirectoryError::pipe(cause),
             cause => DirectoryError::CannotMake { path: self.path.clone(), cause: cause.into_io() },
         })?;
-        if owns_sockets && self.daemon().is_some() {
+        let until = Instant::now() + LAST_BREATH;
+        while owns_sockets && let Some(daemon) = self.daemon() {
             // Checked before the lock file, which another user's daemon would not let us open.
-            return Err(DirectoryError::AlreadyRunning);
+            if !has_ended(daemon) || Instant::now() >= until {
+                return Err(DirectoryError::AlreadyRunning);
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
         let cannot = |cause| DirectoryError::CannotUse { path: self.path.clone(), uid: trust::own(), cause };
         let refused = |cause: FolderError| if cause.is_danger() { DirectoryError::pipe(cause) } else { cannot(cause.into_io()) };
-        let Some(lock) = folder.lock(LOCK).map_err(refused)? else { return Err(DirectoryError::AlreadyRunning) };
+        let lock = loop {
+            if let Some(lock) = folder.lock(LOCK).map_err(refused)? {
+                break lock;
+            }
+            if !self.named_daemon().is_some_and(has_ended) || Instant::now() >= until {
+                return Err(DirectoryError::AlreadyRunning);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
         for stale in SOCKETS.iter().filter(|_| owns_sockets) {
             folder.remove(stale).map_err(cannot)?;
         }
@@ -229,6 +256,13 @@ impl PipeDirectory {
     /// supervisor of services listens that starts the daemon, or it starts just now.
     #[must_use]
     pub fn is_daemon(&self, pid: u32) -> bool {
+        // The kernel goes on naming a daemon that was killed, until the next one listens. The
+        // daemon has written its number as it sees it.
+        !has_ended(pid) && self.named_daemon() == Some(peer::innermost_number(pid).unwrap_or(pid))
+    }
+
+    /// The process number in the pid file.
+    fn named_daemon(&self) -> Option<u32> {
         let read = || -> io::Result<String> {
             // Nobody has checked who made the directory: a pipe under that name must not block us.
             let file = rustix::fs::open(self.pid_file(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
@@ -236,14 +270,13 @@ impl PipeDirectory {
             File::from(file).take(32).read_to_string(&mut text)?;
             Ok(text)
         };
-        let named = read().ok().and_then(|text| text.trim().parse().ok());
-        // The kernel goes on naming a daemon that was killed, until the next one listens.
-        let has_ended = match Process::open(pid) {
-            Ok(process) => !process.is_alive(),
-            Err(errno) => errno == rustix::io::Errno::SRCH,
-        };
-        // The daemon has written its number as it sees it.
-        !has_ended && named == Some(peer::innermost_number(pid).unwrap_or(pid))
+        read().ok().and_then(|text| text.trim().parse().ok())
+    }
+
+    /// Whether a daemon serves this directory, as far as can be told without claiming it.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.daemon().is_some_and(|daemon| !has_ended(daemon))
     }
 
     /// Process id of the trusted process that listens here: `None` if none does, 0 if it has no
@@ -350,6 +383,25 @@ mod tests {
         let path = std::env::temp_dir().join(format!("cumux-dir-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         path
+    }
+
+    /// The process that it had just forked to start a server has its lock for some milliseconds.
+    #[test]
+    fn a_daemon_that_was_killed_while_it_started_a_server_is_followed_by_the_next() {
+        let path = fresh("last-breath");
+        let directory = PipeDirectory::at(&path);
+        drop(directory.claim().unwrap());
+        let lock = Folder::make(&path, 0o755, Rule::Service).unwrap().lock(LOCK).unwrap().expect("nobody has it");
+        let mut killed = std::process::Command::new("true").spawn().unwrap();
+        fs::write(directory.pid_file(), killed.id().to_string()).unwrap();
+        killed.wait().unwrap();
+        assert!(!directory.is_served());
+        let becomes_the_server = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(lock);
+        });
+        drop(directory.claim().expect("it waits for that"));
+        becomes_the_server.join().unwrap();
     }
 
     #[test]

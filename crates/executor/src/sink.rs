@@ -36,8 +36,11 @@ pub struct Reports {
     /// Clients whose recipes are to be kept, and what is needed for that.
     recipes: Arc<Mutex<BTreeSet<ClientId>>>,
     shared: OnceLock<Weak<Shared>>,
-    /// Who stays and who is being opened while clients leave.
+    /// Who stays, who is being opened and who is late while clients leave.
     parting: Arc<Mutex<Parting>>,
+    /// Held from the first to the last step of having clients leave: whoever is told who stays may
+    /// take all others for departed.
+    leaving: Mutex<()>,
     /// Held while the last reports are delivered: another thread's clients must not leave while
     /// this one has their reports in its hands.
     delivering: Mutex<()>,
@@ -58,6 +61,8 @@ struct Parting {
     begun: Option<Begun>,
     /// Those who are being opened here. No other executor may open them before that is over.
     opening: BTreeSet<ClientId>,
+    /// Those who are to leave, and are in a call.
+    late: BTreeSet<ClientId>,
 }
 
 impl Parting {
@@ -76,13 +81,14 @@ impl Parting {
     }
 }
 
-/// Tells the server who stays of these: not those that have moved meanwhile.
-fn tell_who_stays(sessions: &Sessions, parting: &Mutex<Parting>, outbox: &Outbox, staying: &BTreeSet<ClientId>) {
-    let opening = parting.lock().opening.clone();
+/// Tells the server who is still here: not those that have moved meanwhile.
+fn tell_who_stays(sessions: &Sessions, parting: &Mutex<Parting>, outbox: &Outbox) {
     // Held until it is said: who moves is removed first, and said to have moved then.
     let here = sessions.read();
-    let staying = staying.union(&opening).copied().filter(|client| here.contains_key(client) || opening.contains(client)).collect();
-    outbox.put(FromExecutor::Occupied { staying });
+    let parting = parting.lock();
+    let stays = parting.staying.iter().flatten().chain(&parting.late).filter(|client| here.contains_key(client));
+    let staying: BTreeSet<ClientId> = stays.chain(&parting.opening).copied().collect();
+    outbox.put(FromExecutor::Occupied { staying: staying.into_iter().collect() });
 }
 
 /// Whether clients can leave for another process while this one goes on.
@@ -113,6 +119,7 @@ impl Reports {
             recipes: Arc::default(),
             shared: OnceLock::new(),
             parting: Arc::default(),
+            leaving: Mutex::default(),
             delivering: Mutex::default(),
             apart: OnceLock::new(),
             lost: OnceLock::new(),
@@ -138,23 +145,32 @@ impl Reports {
 
     /// A session has been opened, or was not. If all have left meanwhile, it leaves now.
     pub fn end_opening(&self, client: ClientId) {
-        let (staying, begun) = {
+        let _alone = self.leaving.lock();
+        let session = self.sessions.read().get(&client).cloned();
+        let begun = {
             let mut parting = self.parting.lock();
             parting.opening.remove(&client);
-            let Some(staying) = parting.staying.clone() else { return };
-            (staying, parting.begun.clone().unwrap_or(Begun::Unknown))
+            if parting.staying.as_ref().is_none_or(|staying| staying.contains(&client)) {
+                return;
+            }
+            if session.is_some() {
+                parting.late.insert(client);
+            }
+            parting.begun.clone().unwrap_or(Begun::Unknown)
         };
-        let Some((lanes, _)) = self.lanes.get().filter(|_| !staying.contains(&client)) else { return };
-        let session = self.sessions.read().get(&client).cloned();
-        if session.is_none() {
-            tell_who_stays(&self.sessions, &self.parting, &self.outbox, &staying);
+        let Some((lanes, _)) = self.lanes.get() else { return };
+        match session {
+            Some(session) => {
+                self.deliver_last_reports();
+                self.latecomers(lanes, vec![session], begun).follow();
+            }
+            None => tell_who_stays(&self.sessions, &self.parting, &self.outbox),
         }
-        self.latecomers(lanes, staying, session.into_iter().collect(), begun).follow();
     }
 
-    fn latecomers(&self, lanes: &Arc<dyn IntakeLanes>, staying: BTreeSet<ClientId>, late: Vec<Arc<Session>>, begun: Begun) -> Latecomers {
+    fn latecomers(&self, lanes: &Arc<dyn IntakeLanes>, late: Vec<Arc<Session>>, begun: Begun) -> Latecomers {
         let (outbox, sessions, parting) = (self.outbox.clone(), self.sessions.clone(), self.parting.clone());
-        Latecomers { staying, late, begun, lanes: lanes.clone(), outbox, sessions, parting }
+        Latecomers { late, begun, lanes: lanes.clone(), outbox, sessions, parting }
     }
 
     /// From now on this executor takes no others.
@@ -188,8 +204,6 @@ impl Reports {
 /// Sessions that are to leave, and are in a call. Nothing of theirs is begun here any more, so they
 /// must not stay; the call may be one that waits for this departure.
 struct Latecomers {
-    /// Those who are not to leave.
-    staying: BTreeSet<ClientId>,
     late: Vec<Arc<Session>>,
     begun: Begun,
     lanes: Arc<dyn IntakeLanes>,
@@ -205,19 +219,22 @@ impl Latecomers {
             return;
         }
         let follow = move || {
+            let mut departed = Vec::new();
             while !self.late.is_empty() {
                 let before = self.late.len();
                 self.late.retain(|session| {
                     let has_left = session.depart(DEPARTURE_TIMEOUT, &self.begun);
                     if has_left {
                         self.lanes.leave(session.client());
+                        departed.push(session.client());
                     }
                     !has_left
                 });
                 if self.late.len() < before {
                     self.lanes.settle();
-                    let staying = self.staying.iter().copied().chain(self.late.iter().map(|session| session.client())).collect();
-                    tell_who_stays(&self.sessions, &self.parting, &self.outbox, &staying);
+                    self.parting.lock().late.retain(|client| !departed.contains(client));
+                    departed.clear();
+                    tell_who_stays(&self.sessions, &self.parting, &self.outbox);
                 }
             }
         };
@@ -317,8 +334,9 @@ impl Sink for Reports {
     fn let_go(&self, staying: &BTreeSet<ClientId>, begun: Begun) {
         let Some((lanes, Leaving::Possible)) = self.lanes.get() else { return };
         let _ = self.apart.set(());
+        let _alone = self.leaving.lock();
         steps::pass(Step::EvacuationBegun);
-        let (mut staying, opening) = {
+        let (staying, opening) = {
             let mut parting = self.parting.lock();
             parting.note(staying, &begun);
             (parting.staying.clone().unwrap_or_default(), parting.opening.clone())
@@ -335,16 +353,15 @@ impl Sink for Reports {
                 lanes.leave(session.client());
             } else {
                 tracing::warn!("session {} is in a call that takes long: it leaves later", session.client());
+                self.parting.lock().late.insert(session.client());
                 late.push(session);
             }
         }
         // A lane that slept may still write into the pages of those that have left.
         lanes.settle();
         steps::pass(Step::EvacuationDone);
-        let latecomers = self.latecomers(lanes, staying.clone(), late, begun);
-        staying.extend(latecomers.late.iter().map(|session| session.client()));
-        tell_who_stays(&self.sessions, &self.parting, &self.outbox, &staying);
-        latecomers.follow();
+        tell_who_stays(&self.sessions, &self.parting, &self.outbox);
+        self.latecomers(lanes, late, begun).follow();
     }
 
     /// A lost device cannot be mended in this process. What was accepted is in the journals; the

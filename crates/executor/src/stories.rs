@@ -405,6 +405,38 @@ fn a_session_that_is_being_opened_when_all_leave_is_named_until_it_has_left() {
     long.close();
 }
 
+/// Whoever is told who stays takes all others for departed: so nobody says it while others are
+/// still to leave, and everybody names those who are late.
+#[test]
+fn who_is_opened_while_others_are_late_does_not_say_that_those_have_left() {
+    let world = World::new();
+    let (long, late, coming) = (Guest::new(&world, 1), Guest::new(&world, 2), Guest::new(&world, 3));
+    assert!(world.sink.begin_opening(3));
+    let session = world.session(2);
+    let call = session.lock();
+    std::thread::scope(|scope| {
+        let leaving = scope.spawn(|| world.sink.let_go(&BTreeSet::from([1]), Begun::Only(Vec::new())));
+        while !world.sink.is_apart() {
+            std::thread::yield_now();
+        }
+        world.sink.end_opening(3);
+        leaving.join().expect("no panic");
+    });
+    // The third one may have been opened before the others began to leave, or after that.
+    let first = world.staying();
+    assert!(first == [1, 2, 3] || first == [1, 2], "{first:?}");
+    if first == [1, 2, 3] {
+        assert_eq!(world.staying(), [1, 2], "the second one is in a call");
+    }
+    drop(call);
+    assert_eq!(world.staying(), [1]);
+    assert!(session.lock().phase.has_departed());
+    drop((late, coming));
+    world.intake.remove(2);
+    world.intake.remove(3);
+    long.close();
+}
+
 /// Its next executor may have it, and marks there what it has begun.
 #[test]
 fn the_journal_of_a_session_that_has_departed_is_not_touched() {

@@ -6,12 +6,13 @@ use crate::core::{Core, Ending};
 use crate::event;
 use crate::host::{Host, Role};
 use crate::outbox::Outbox;
-use crate::session::{Moving, Seat, Way};
+use crate::session::{ClientSession, Moving, Seat, Way};
 use crate::worker::{Finding, Remains, Service};
 use cumux_environment::steps::{self, Step};
 use cumux_link::Connection;
 use cumux_link::pulse;
 use cumux_wire::message::{Capabilities, DeviceFacts, Scope, ToExecutor};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -286,14 +287,19 @@ impl<H: Host> Core<H> {
 
     /// An executor has let go of all sessions but these.
     pub(crate) fn set_apart(&mut self, id: u64, staying: &[u32]) {
-        let Some(worker) = self.executors.workers.get(&id) else { return };
+        let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         let pid = worker.pid;
+        // It may say so before it says that it serves, which is not heard then any more.
+        worker.serving_since.get_or_insert_with(Instant::now);
         // It may name some that have moved since it looked: those are their next executor's. A
         // server that was made again knows of none where it is.
         let (is_active, is_rebuilding) = (self.executors.service.active() == Some(id), self.rebuild.is_some());
         let may_have = |seat: Seat| is_rebuilding || seat.elsewhere().map_or(is_active, |worker| worker == id);
         let staying: Vec<u32> = staying.iter().copied().filter(|id| self.clients.sessions.get(id).is_some_and(|session| may_have(session.seat))).collect();
         let staying = staying.as_slice();
+        // Who stays beside others that leave only now is asked for as before.
+        let asked_before = |session: &ClientSession| (session.seat == Seat::Apart { worker: id }).then_some((session.about.id, session.move_after));
+        let before: BTreeMap<u32, Option<Instant>> = staying.iter().filter_map(|id| self.clients.sessions.get(id)).filter_map(asked_before).collect();
         for session in self.set_aside(id, &staying.iter().copied().collect()) {
             self.finish(session, None);
         }
@@ -302,6 +308,10 @@ impl<H: Host> Core<H> {
         let (now, at_fault) = (Instant::now(), self.executors.calm_until.is_some());
         for session in staying {
             if let Some(session) = self.clients.sessions.get_mut(session) {
+                if let Some(move_after) = before.get(&session.about.id) {
+                    session.move_after = *move_after;
+                    continue;
+                }
                 session.move_after = Some(if at_fault { now + COME_BACK_FIRST } else { session.come_back.after_leaving(now) });
             }
         }

@@ -108,24 +108,39 @@ impl fmt::Debug for Card {
     }
 }
 
+/// Whether others have been asked to leave those whose work has run for long.
+enum Asked {
+    No,
+    UnderWay,
+    /// What became of it, until somebody looks.
+    Over {
+        have_left: bool,
+    },
+}
+
 /// Has all others leave the clients whose work has run for long, by a thread of its own, one at a
 /// time: whoever waits may be an intake thread, and others leave only when those have come round.
-/// What it returns says that it is not over before that has ended which is waited for.
+/// What it returns says whether they have left, once that is known.
 fn leave_where_stuck(gate: Arc<Gate>) -> impl Fn() -> bool {
-    let under_way = Arc::new(Mutex::new(false));
+    let asked = Arc::new(Mutex::new(Asked::No));
     move || {
-        if std::mem::replace(&mut *under_way.lock(), true) {
-            return false;
+        let mut state = asked.lock();
+        match *state {
+            Asked::UnderWay => return false,
+            Asked::Over { have_left: true } => {
+                *state = Asked::No;
+                return true;
+            }
+            Asked::Over { have_left: false } | Asked::No => {}
         }
-        let (gate, over) = (gate.clone(), under_way.clone());
+        let (gate, over) = (gate.clone(), asked.clone());
         let leave = move || {
-            gate.leave_where_stuck();
-            *over.lock() = false;
+            let have_left = gate.leave_where_stuck();
+            *over.lock() = Asked::Over { have_left };
         };
-        if std::thread::Builder::new().name("cuda-stuck".into()).spawn(leave).is_err() {
-            // It is tried again.
-            *under_way.lock() = false;
-        }
+        // Without a thread it is tried again.
+        let started = std::thread::Builder::new().name("cuda-stuck".into()).spawn(leave).is_ok();
+        *state = if started { Asked::UnderWay } else { Asked::No };
         false
     }
 }

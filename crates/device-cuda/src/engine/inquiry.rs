@@ -177,7 +177,8 @@ impl Engine {
         }
         let waits_for = |flight: &Flight| flight.reporting == Reporting::Due && !(verdict.is_certain() && verdict.suspects.contains_key(&flight.client));
         if !is_over && !is_late {
-            let has_left = |client| self.evacuation.as_ref().is_some_and(|evacuation| evacuation.leaves(client));
+            // Those for whose work nobody waits any more have gone on.
+            let has_left = |client| self.evacuation.as_ref().is_some_and(|evacuation| evacuation.askers.is_empty() && evacuation.leaves(client));
             let flights = self.streams.tracker.flights().filter(|(_, flight)| waits_for(flight) && !has_left(flight.client));
             let running: BTreeSet<ClientId> = flights.map(|(_, flight)| flight.client).collect();
             if !running.is_empty() {
