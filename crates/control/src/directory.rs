@@ -37,19 +37,11 @@ pub const LOCK: &str = "control_lock";
 /// Bytes of a socket path that the kernel accepts, without the closing zero.
 pub const LONGEST_SOCKET_PATH: usize = 107;
 
-/// A daemon that was killed while it started a server lives on in that process until it becomes the
-/// server: it has the daemon's lock and sockets. So long the next daemon waits for that.
+/// The process that a daemon forks to start a server has the daemon's lock and sockets until it
+/// becomes the server. If the daemon is killed meanwhile, the next one waits for that, so long.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 /// How often it looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// Whether this process has ended; false for 0, which is one that we cannot see.
-fn has_ended(pid: u32) -> bool {
-    match Process::open(pid) {
-        Ok(process) => !process.is_alive(),
-        Err(errno) => errno == rustix::io::Errno::SRCH,
-    }
-}
 
 /// What is wrong with a directory. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -228,7 +220,7 @@ impl PipeDirectory {
         let until = Instant::now() + LAST_BREATH;
         while owns_sockets && let Some(daemon) = self.daemon() {
             // Checked before the lock file, which another user's daemon would not let us open.
-            if !has_ended(daemon) || Instant::now() >= until {
+            if !Process::has_ended(daemon) || Instant::now() >= until {
                 return Err(DirectoryError::AlreadyRunning);
             }
             std::thread::sleep(LOOK_EVERY);
@@ -239,7 +231,7 @@ impl PipeDirectory {
             if let Some(lock) = folder.lock(LOCK).map_err(refused)? {
                 break lock;
             }
-            if !self.named_daemon().is_some_and(has_ended) || Instant::now() >= until {
+            if !self.named_daemon().is_some_and(Process::has_ended) || Instant::now() >= until {
                 return Err(DirectoryError::AlreadyRunning);
             }
             std::thread::sleep(LOOK_EVERY);
@@ -258,7 +250,7 @@ impl PipeDirectory {
     pub fn is_daemon(&self, pid: u32) -> bool {
         // The kernel goes on naming a daemon that was killed, until the next one listens. The
         // daemon has written its number as it sees it.
-        !has_ended(pid) && self.named_daemon() == Some(peer::innermost_number(pid).unwrap_or(pid))
+        !Process::has_ended(pid) && self.named_daemon() == Some(peer::innermost_number(pid).unwrap_or(pid))
     }
 
     /// The process number in the pid file.
@@ -276,7 +268,7 @@ impl PipeDirectory {
     /// Whether a daemon serves this directory, as far as can be told without claiming it.
     #[must_use]
     pub fn is_served(&self) -> bool {
-        self.daemon().is_some_and(|daemon| !has_ended(daemon))
+        self.daemon().is_some_and(|daemon| !Process::has_ended(daemon))
     }
 
     /// Process id of the trusted process that listens here: `None` if none does, 0 if it has no

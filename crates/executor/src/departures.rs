@@ -62,8 +62,7 @@ impl Departures {
 
     fn is_memory_coming_back(&self) -> bool {
         let presence = self.0.lock();
-        let has_ended = |pid: &u32| Process::open(*pid).map_or_else(|error| error == rustix::io::Errno::SRCH, |process| !process.is_alive());
-        presence.last_left.is_some_and(|at| at.elapsed() < KEEPER_DROPS_WITHIN) || presence.processes.values().any(has_ended)
+        presence.last_left.is_some_and(|at| at.elapsed() < KEEPER_DROPS_WITHIN) || presence.processes.values().any(|pid| Process::has_ended(*pid))
     }
 }
 

@@ -68,8 +68,8 @@ impl Mailboxes {
             {
                 let mut left = lane.reports.lock();
                 // Asked under the lock, which the lane takes before it sleeps ([`Mailboxes::has`]).
-                // What others have left is theirs to deliver never again: by now their engine may
-                // have said that all is reported.
+                // Nobody takes back what another engine has left here: that engine may have said
+                // already that all of its work is reported.
                 if !lane.awake.will_see() {
                     continue;
                 }

@@ -66,8 +66,7 @@ struct Parting {
 }
 
 impl Parting {
-    /// All but these leave, of whose work this may have been begun. Who has left before does not
-    /// come back by it.
+    /// All but these leave; of their work this may have been begun. Who has left before stays away.
     fn note(&mut self, staying: &BTreeSet<ClientId>, begun: &Begun) {
         self.staying = Some(self.staying.take().map_or_else(|| staying.clone(), |before| &before & staying));
         self.begun = Some(match (self.begun.take(), begun) {

@@ -60,6 +60,13 @@ impl Process {
         }
     }
 
+    /// Whether the process of this number has ended. False where that cannot be told: 0 stands for
+    /// a process that has no number in our PID namespace.
+    #[must_use]
+    pub fn has_ended(pid: u32) -> bool {
+        pid != 0 && Self::open(pid).map_or_else(|errno| errno == rustix::io::Errno::SRCH, |process| !process.is_alive())
+    }
+
     /// False once the process has ended, even while it is a zombie.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -72,5 +79,19 @@ impl Process {
     /// ESRCH when the process is gone, EPERM when it belongs to another user.
     pub fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
         pidfd_send_signal(&self.handle, signal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_cannot_be_seen_has_not_ended() {
+        assert!(!Process::has_ended(0) && !Process::has_ended(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert!(Process::has_ended(pid));
     }
 }

@@ -289,7 +289,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn set_apart(&mut self, id: u64, staying: &[u32]) {
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         let pid = worker.pid;
-        // It may say so before it says that it serves, which is not heard then any more.
+        // It may let go before it has said that it serves. That word is ignored afterwards.
         worker.serving_since.get_or_insert_with(Instant::now);
         // It may name some that have moved since it looked: those are their next executor's. A
         // server that was made again knows of none where it is.

@@ -8,7 +8,7 @@
 
 use super::handover::Evacuation;
 use super::state::{ContextState, Engine};
-use crate::track::{Flight, Reporting};
+use crate::track::Reporting;
 use cumux_device::{ClientId, InDoubt};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -50,9 +50,9 @@ impl Engine {
             evacuation.askers.iter_mut().for_each(|asker| asker.until = now);
         }
         let is_late = evacuation.is_late(now);
-        // Told too early, a culprit hears that all is well. It comes by itself, soon enough.
-        let is_due = |(flight, _): &&(Flight, u64)| flight.reporting == Reporting::Due && self.has_left(flight.client);
-        if self.withheld.flights().any(|held| is_due(&held)) {
+        // What is withheld is told within 0.6 s by itself. Told earlier, a culprit could hear that
+        // all is well.
+        if self.withheld.flights().any(|(flight, _)| flight.reporting == Reporting::Due && self.has_left(flight.client)) {
             return;
         }
         if self.streams.queues.values().any(|queue| !queue.held.is_empty() && self.has_left(queue.stream.client.id)) {
