@@ -45,10 +45,8 @@ impl<M> Mailbox<M> {
             queue.extend(messages);
             self.waiting.store(queue.len(), Ordering::Release);
         }
-        if self.sleeping.swap(false, Ordering::SeqCst)
-            && let Some(reader) = self.reader.get()
-        {
-            reader.unpark();
+        if self.sleeping.swap(false, Ordering::SeqCst) {
+            self.wake();
         }
     }
 
@@ -60,6 +58,28 @@ impl<M> Mailbox<M> {
         let mut queue = self.queue.lock();
         std::mem::swap(&mut *queue, into);
         self.waiting.store(0, Ordering::Release);
+    }
+
+    /// From now on senders wake nobody: another thread than the reader takes the messages.
+    pub(crate) fn mute(&self) {
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on a sender wakes the reader again, which sleeps or is about to. Wakes it now if
+    /// there is a message.
+    pub(crate) fn unmute(&self) {
+        self.sleeping.store(true, Ordering::SeqCst);
+        // A sender that did not see the flag has put its message into the queue before this check.
+        if !self.queue.lock().is_empty() {
+            self.wake();
+        }
+    }
+
+    /// Wakes the reader.
+    pub(crate) fn wake(&self) {
+        if let Some(reader) = self.reader.get() {
+            reader.unpark();
+        }
     }
 
     /// Sleeps until a message comes, but no longer than `longest`.

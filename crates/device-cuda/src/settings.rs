@@ -27,6 +27,8 @@ pub struct Settings {
     /// Engine threads, 1 to 16 (`CUMUX_DISPATCHERS`; by default 3 for a process's only card on 16
     /// cores or more, 2 on 8 or more, else 1).
     pub engines: usize,
+    /// True if the executor's intake threads may carry engines (`CUMUX_CARRY=0` turns this off).
+    pub carried: bool,
     /// True if kernels are coalesced: batches of them are launched as graphs (`CUMUX_COALESCE=0`
     /// turns this off).
     pub coalesce: bool,
@@ -72,6 +74,8 @@ impl Settings {
         let number = |name| cumux_environment::number(name).map_err(|error| DeviceError::Invalid(error.to_string()));
         let cores = polling::cores();
         let engines = number("CUMUX_DISPATCHERS")?.map_or(default_engines(cards, cores), |n| usize::try_from(n).unwrap_or(1));
+        // With several cards a lane's clients have work on all of them.
+        let carried = cards == 1 && number("CUMUX_CARRY")? != Some(0);
         let coalesce = number("CUMUX_COALESCE")? != Some(0);
         let polling = number("CUMUX_ENGINE_SPIN_US")?.map_or_else(|| PollPolicy::of_machine(cores), PollPolicy::of_user);
         let drain = number("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
@@ -83,6 +87,7 @@ impl Settings {
         let engine_limit = number("CUMUX_ENGINE_LIMIT_MS")?.unwrap_or(DEFAULT_ENGINE_LIMIT_MS);
         Ok(Settings {
             engines: engines.clamp(1, MOST_ENGINES),
+            carried,
             coalesce,
             polling,
             drain: Duration::from_secs(drain),

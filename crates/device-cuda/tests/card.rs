@@ -182,6 +182,14 @@ suite! {
         arrays_are_their_clients_alone;
 }
 
+/// The rounds of the engine are done by the thread that submits, by its own thread, and by both in
+/// turn.
+#[test]
+fn a_thread_that_submits_may_carry_the_engine() {
+    let Some(_) = card() else { return };
+    assert!(conformance::streams::work_is_done_whoever_carries_it(open));
+}
+
 /// Batches long enough for chains, with parameters that change, give the same sums as single
 /// launches.
 #[test]

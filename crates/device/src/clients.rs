@@ -8,6 +8,15 @@ use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+/// A thread that takes in the work of some clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane {
+    /// Its number.
+    pub number: usize,
+    /// How many such threads there are.
+    pub of: usize,
+}
+
 /// Per-client settings.
 #[derive(Debug, Clone, Default)]
 pub struct ClientSpec {
@@ -25,6 +34,9 @@ pub struct ClientSpec {
     pub ordinal: u32,
     /// How many devices the client sees; 0 counts as 1.
     pub visible: u32,
+    /// The thread that takes in this client's work, if it may carry work of the device
+    /// ([`crate::Queues::carry`]).
+    pub lane: Option<Lane>,
 }
 
 /// What a device has counted for a client since the device was opened.

@@ -11,8 +11,8 @@
 //! - **Streams are queues.** Work submitted to one device stream runs in order, each piece after
 //!   the one before is done; streams run at the same time.
 //! - **Exactly one report.** For each accepted submission the device calls [`Sink::retired`]
-//!   exactly once, in stream order, from a thread of its own, without holding a lock that any
-//!   method takes.
+//!   exactly once, in stream order, from a thread of its own or one that carries its work
+//!   ([`Queues::carry`]), without holding a lock that any method takes.
 //! - **Reports come before successors**, where the device says so
 //!   ([`Capabilities::waits_for_reports`]): work that follows in the stream begins only when
 //!   [`Sink::retired`] has returned for the work before it. So what the sink records there is never
@@ -34,13 +34,13 @@ pub use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo};
 pub use cumux_wire::record::{ArrayWish, CopyEnd, CopyExtent, Launch, ObjectWish, Parameters, Resource, TensorWish, TextureWish, ViewWish};
 pub use cumux_wire::text::Channel;
 
-pub use clients::{ClientCounters, ClientSpec, Clients};
+pub use clients::{ClientCounters, ClientSpec, Clients, Lane};
 pub use error::DeviceError;
 pub use ids::{ClientId, ModuleId, StreamId};
 pub use memory::Memory;
 pub use modules::{GlobalsAllocator, Image, ImageHash, Modules, PreloadedModule, ReadImage};
 pub use partitions::Partitions;
-pub use queues::Queues;
+pub use queues::{Carried, Queues};
 pub use recipes::{ChainRecipe, MOST_OF_RECIPE, MOST_RECIPE_KERNELS, MOST_RECIPES, RecipeKernel};
 pub use report::{Begun, Fault, InDoubt, Outcome, Report, Sink};
 pub use takeover::{Interrupted, Resume, Takeover};

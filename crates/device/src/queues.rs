@@ -4,6 +4,17 @@ use crate::error::DeviceError;
 use crate::ids::{ClientId, StreamId};
 use crate::work::Work;
 
+/// What a thread does of a device's own work ([`Queues::carry`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carried {
+    /// Nothing: the device's own threads do it.
+    Nothing,
+    /// It would, and there was nothing to do.
+    Idle,
+    /// It has done something.
+    Progress,
+}
+
 /// Makes streams and takes work for them.
 pub trait Queues {
     /// Makes a queue for one client. A lower `priority` is more urgent.
@@ -42,4 +53,19 @@ pub trait Queues {
     fn submit_all(&self, stream: StreamId, work: &mut Vec<(u64, Work)>) -> Result<(), DeviceError> {
         work.drain(..).try_for_each(|(token, work)| self.submit(stream, token, work))
     }
+
+    /// A thread that submits the work of clients may *carry* what one of the device's threads would
+    /// do for them: it calls this again and again, and holds no lock meanwhile. Each call does a
+    /// round of it, and reports what is complete. `lane` is the thread's number, by which clients
+    /// name it ([`crate::ClientSpec::lane`]); `moved` is true if it has had something to do since
+    /// its last call. The device decides when it is carried. Before the thread sleeps, waits for
+    /// anything, or calls anything of the device but [`Queues::submit_all`], it calls
+    /// [`Queues::put_down`].
+    fn carry(&self, lane: usize, moved: bool) -> Carried {
+        let _ = (lane, moved);
+        Carried::Nothing
+    }
+
+    /// The calling thread carries nothing from now on. Costs nothing where it carries nothing.
+    fn put_down(&self) {}
 }

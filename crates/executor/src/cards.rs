@@ -14,8 +14,8 @@ use self::absent::Absent;
 use crate::objects::PartitionSpec;
 use crate::together::{OWN, OWN_BITS, Together, tag};
 use cumux_device::{
-    ArrayWish, Capabilities, ChainRecipe, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image, ImageHash,
-    Interrupted, ModuleId, ModuleInfo, ObjectWish, Open, PreloadedModule, ReadImage, Sink, StreamId, TensorWish, Work,
+    ArrayWish, Capabilities, Carried, ChainRecipe, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Image,
+    ImageHash, Interrupted, Lane, ModuleId, ModuleInfo, ObjectWish, Open, PreloadedModule, ReadImage, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout::{self, DeviceIndex};
@@ -110,11 +110,24 @@ impl Cards {
     }
 
     fn card(&self, device_index: DeviceIndex) -> Result<&Arc<dyn Device>, DeviceError> {
+        self.put_down();
         self.all.get(device_index as usize).ok_or_else(|| DeviceError::Invalid(format!("there is no device {device_index}")))
     }
 
     fn single(&self) -> bool {
         self.all.len() == 1
+    }
+
+    /// As [`cumux_device::Queues::carry`], of the only device.
+    pub fn carry(&self, lane: usize, moved: bool) -> Carried {
+        if let [device] = &self.all[..] { device.carry(lane, moved) } else { Carried::Nothing }
+    }
+
+    /// As [`cumux_device::Queues::put_down`]. Every call but [`Cards::submit_all`] begins with it.
+    pub fn put_down(&self) {
+        if let [device] = &self.all[..] {
+            device.put_down();
+        }
     }
 
     /// The device of an address.
@@ -135,6 +148,7 @@ impl Cards {
     }
 
     fn of(&self, client: ClientId) -> Vec<&Arc<dyn Device>> {
+        self.put_down();
         let indices = self.clients.read().get(&client).cloned().unwrap_or_default();
         indices.iter().filter_map(|device_index| self.all.get(*device_index as usize)).collect()
     }
@@ -181,14 +195,22 @@ impl Cards {
     ///
     /// # Errors
     /// As [`cumux_device::Clients::open_client`].
-    pub fn open_client(&self, client: ClientId, config: &SessionConfig, marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
+    pub fn open_client(&self, client: ClientId, config: &SessionConfig, lane: Lane, marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
         let group = config.group.as_ref().filter(|membership| membership.one_part).map(|membership| membership.group.as_str());
         let mut opened: Vec<&Arc<dyn Device>> = Vec::new();
         let visible = config.parts.len() as u32;
         for (ordinal, part) in config.parts.iter().enumerate() {
             let sms = config.sms.get(ordinal).cloned().unwrap_or_default();
             let beside = group.and_then(|group| self.member_beside(client, group, part.device, part.multiprocessors));
-            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority: config.priority, sms, beside, ordinal: ordinal as u32, visible };
+            let spec = ClientSpec {
+                multiprocessors: part.multiprocessors,
+                priority: config.priority,
+                sms,
+                beside,
+                ordinal: ordinal as u32,
+                visible,
+                lane: Some(lane),
+            };
             let done = self.card(part.device).and_then(|device| {
                 let marks = Some(marks).filter(|_| ordinal == 0 && device.capabilities().resumes_kernels);
                 device.open_client(client, &spec, marks).map(|()| opened.push(device))
@@ -260,7 +282,7 @@ impl Cards {
 
     pub fn close_partition(&self, client: ClientId, partition: u32) {
         let device_index = self.partitions.write().remove(&(client, partition));
-        if let Some(device) = device_index.and_then(|device_index| self.all.get(device_index as usize)) {
+        if let Some(device) = device_index.and_then(|device_index| self.card(device_index).ok()) {
             device.close_partition(client, partition);
         }
     }

@@ -22,6 +22,8 @@ impl Session {
     /// Carries out a record that belongs to no stream: what it is about says where.
     pub(crate) fn control(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8], record: Record) {
         let header = record.header;
+        // It may take long, also where it is no call of the device.
+        self.shared.cards.put_down();
         match record.op {
             Op::StreamCreate { index, device, priority, partition } => self.stream_create(inner, end, index, StreamSpec { device, priority, partition }),
             op @ (Op::PartitionOpen { .. } | Op::PartitionPlace { .. } | Op::PartitionClose { .. }) => self.control_partition(inner, end, header, &op),
@@ -408,7 +410,7 @@ impl Session {
             }
             self.service.set_completed(index, stream.done());
         }
-        self.shared.fair_queue.lock().abandoned(self.client());
+        self.shared.fair_queues.of(self.client()).abandoned(self.client());
         for number in partitions.keys() {
             self.shared.cards.close_partition(self.client(), *number);
         }

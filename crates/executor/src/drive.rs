@@ -120,7 +120,7 @@ impl Session {
         {
             let before = inner.journal.submitted(index);
             inner.condition.mark_submitted(&inner.journal, index, last);
-            self.shared.fair_queue.lock().submitted_all(self.client(), batch.len() as u32, expected);
+            self.shared.fair_queues.of(self.client()).submitted_all(self.client(), batch.len() as u32, expected);
             match self.shared.cards.submit_all(stream.device, &mut batch) {
                 // The work stays in the journal: a successor does it. This process is about to end.
                 Ok(()) => {}
@@ -188,7 +188,7 @@ impl Session {
             Op::FreeInStream { address } if alone => Step::Free(*address),
             Op::HostCall | Op::ValueWait { .. } | Op::FreeInStream { .. } => Step::Later,
             _ if full => Step::Later,
-            _ if !budget.get_or_insert_with(|| self.shared.fair_queue.lock().budget(self.client())).has_rest(in_stream) => Step::Hold,
+            _ if !budget.get_or_insert_with(|| self.shared.fair_queues.of(self.client()).budget(self.client())).has_rest(in_stream) => Step::Hold,
             Op::Nop | Op::EventTime { .. } => Step::Submit(Work::Nop, 0),
             Op::Launch(launch) => {
                 let resume = if inner.queues.resumes.is_empty() { None } else { inner.queues.resumes.remove(&token) };

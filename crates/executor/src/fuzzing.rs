@@ -106,7 +106,7 @@ impl Bench {
         self.close(client);
         self.keeper.drop_session(client).expect("the keeper answers");
         assert_eq!(self.shared.charged(client), 0, "memory is charged to a client that has gone");
-        assert!(!self.shared.fair_queue.lock().order().contains(&client), "a client that has gone has its turn");
+        assert!(!self.shared.fair_queues.has(client), "a client that has gone has its turn");
         while self.reports.try_recv().is_ok() {}
     }
 

@@ -1,15 +1,17 @@
 //! The intake threads: each looks at the rings of its clients in turn, and sleeps on their
 //! doorbells when there is nothing.
 //!
-//! A client belongs to one lane (its number modulo the lanes), so its records are taken by one
-//! thread, in order. Sleeping never misses a push: a lane announces itself in every page, looks at
-//! every ring once more, and only then sleeps. It looks for a while before it announces itself,
-//! where cores are free for that.
+//! A client belongs to one lane, so its records are taken by one thread, in order. A lane may carry
+//! what a thread of the device would do for its clients ([`cumux_device::Queues::carry`]). Sleeping
+//! never misses a push: a lane announces itself in every page, looks at every ring once more, and
+//! only then sleeps. It looks for a while before it announces itself, where cores are free for
+//! that.
 
 use crate::error::ExecutorError;
 use crate::session::{Session, Sessions};
 use crate::shared::Shared;
 use crate::sink::{self, IntakeLanes};
+use cumux_device::Carried;
 use cumux_environment::number_or_none;
 use cumux_link::pulse;
 use cumux_ring::awake::Count;
@@ -146,6 +148,7 @@ impl Intake {
         self.tell();
         self.changes.add();
         let _ = epoll::delete(self.poll_of(client), session.doorbell());
+        self.shared.mailboxes.release(client);
         Some(session)
     }
 
@@ -167,7 +170,7 @@ impl Intake {
         let own = std::thread::current().id();
         let own = self.threads.iter().position(|thread| thread.get() == Some(&own));
         while !have_come_round(&before, &self.beats(), own) && Instant::now() < until {
-            (0..).take(self.polls.len()).for_each(|lane| self.shared.wake_intake(lane));
+            (0..self.polls.len()).for_each(|lane| self.shared.wake_lane(lane));
             std::thread::sleep(SETTLE_POLL);
         }
     }
@@ -180,9 +183,12 @@ impl Intake {
         let mailboxes = &*self.shared.mailboxes;
         let awake = mailboxes.lane_awake(lane);
         awake.set(true);
-        let mut moved_at = Instant::now();
+        // Since when nothing has moved.
+        let mut still_since = None;
         let (mut sessions, mut round, mut known) = (Vec::new(), 0_u32, u64::MAX);
         let (mut reports, mut seen) = (Vec::new(), 0);
+        // Work is likely to come: what is carried then needs no other thread woken.
+        let mut is_woken = false;
         loop {
             self.beats[lane].add();
             // Whose turn it is changes slowly beside a look at the rings.
@@ -194,19 +200,27 @@ impl Intake {
             }
             round = round.wrapping_add(1);
             let mut moved = mailboxes.take_reports(lane, &mut seen, &mut reports);
+            // Who came since the list was made is in the other one: this count rises before
+            // anything of it can be reported.
+            if self.changes.get() == known {
+                sink::deliver_at_hand(&sessions, &mut reports);
+            }
             sink::deliver(&self.sessions, &mut reports);
             for session in &sessions {
                 moved |= session.intake();
             }
+            moved |= self.shared.cards.carry(lane, moved || is_woken) == Carried::Progress;
+            is_woken = false;
             if moved {
-                moved_at = Instant::now();
+                still_since = None;
                 continue;
             }
-            let still = moved_at.elapsed();
+            let still = still_since.get_or_insert_with(Instant::now).elapsed();
             if !sessions.is_empty() && (still < look || still < look_with_work && sessions.iter().any(|session| session.has_work())) {
                 std::hint::spin_loop();
                 continue;
             }
+            self.shared.cards.put_down();
             awake.set(false);
             self.in_order(lane, &mut sessions);
             for session in &sessions {
@@ -228,7 +242,8 @@ impl Intake {
                 session.service.set_sleeping(false);
             }
             round = 0;
-            moved_at = Instant::now();
+            is_woken = true;
+            still_since = None;
         }
     }
 
@@ -238,6 +253,7 @@ impl Intake {
         if trials.is_over() {
             return;
         }
+        self.shared.cards.put_down();
         let now = Instant::now();
         let session = |client: u32| self.sessions.read().get(&client).cloned();
         if let Some((client, until)) = trials.current {
@@ -256,10 +272,10 @@ impl Intake {
 
     /// The sessions of a lane in the order of the fair queue.
     fn in_order(&self, lane: usize, sessions: &mut Vec<Arc<Session>>) {
-        let order = self.shared.fair_queue.lock().order();
+        let order = self.shared.fair_queues.order(lane);
         let all = self.sessions.read();
         sessions.clear();
-        sessions.extend(order.iter().filter(|client| self.shared.mailboxes.lane_of(**client) == lane).filter_map(|client| all.get(client).cloned()));
+        sessions.extend(order.iter().filter_map(|client| all.get(client).cloned()));
     }
 
     /// Resets our own bell if it has rung. A client's doorbell is never read: each ring is an edge.

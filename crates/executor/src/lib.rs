@@ -35,12 +35,14 @@
 //! Below them lie modules that know no session and use each other downward, too: `cards` (all
 //! devices as one) and `together` (their sink), `files`, `objects` and `stream` (parts of a
 //! session's state), `suspicion` and `replay_safety` (judgements), `arena`, `heap` and `extents`
-//! (ranges of addresses), `loans` (what is lent to whom), `images`, `mailbox` and `workers`
-//! (messages and threads), `error`. `fuzzing` drives them for the fuzz targets.
+//! (ranges of addresses), `loans` (what is lent to whom), `images`, `mailbox`, `assigned` and
+//! `fair_queues` (messages, the lanes of clients and their turns), `workers`, `error`. `fuzzing`
+//! drives them for the fuzz targets.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
 mod arena;
+mod assigned;
 mod background;
 mod cards;
 mod chains_ahead;
@@ -49,6 +51,7 @@ mod departures;
 mod drive;
 mod error;
 mod extents;
+mod fair_queues;
 mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

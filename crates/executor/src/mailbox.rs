@@ -1,6 +1,7 @@
 //! What goes from the device's threads to the intake thread, and from all threads to the server,
 //! without anybody waiting.
 
+use crate::assigned::Assigned;
 use cumux_device::{ClientId, Report};
 use cumux_ring::awake::{Awake, Count};
 use cumux_wire::message::FromExecutor;
@@ -17,6 +18,7 @@ pub const FEW: usize = 8;
 /// with its next look.
 pub struct Mailboxes {
     lanes: Vec<IntakeLane>,
+    assigned: Assigned,
 }
 
 /// Alone in its cache lines: what an engine leaves for one lane takes no time from another one's
@@ -33,7 +35,7 @@ struct IntakeLane {
 impl Mailboxes {
     #[must_use]
     pub fn new(lanes: usize) -> Self {
-        Self { lanes: (0..lanes.max(1)).map(|_| IntakeLane::default()).collect() }
+        Self { lanes: (0..lanes.max(1)).map(|_| IntakeLane::default()).collect(), assigned: Assigned::new(lanes.max(1)) }
     }
 
     /// How many lanes there are.
@@ -51,7 +53,17 @@ impl Mailboxes {
     /// The lane that looks at the ring of this client, and takes in its reports.
     #[must_use]
     pub fn lane_of(&self, client: ClientId) -> usize {
-        client as usize % self.lanes.len()
+        self.assigned.lane_of(client)
+    }
+
+    /// Gives a client to the lane with the fewest, before anything is done with it.
+    pub fn assign(&self, client: ClientId) -> usize {
+        self.assigned.assign(client)
+    }
+
+    /// The client is gone.
+    pub fn release(&self, client: ClientId) {
+        self.assigned.release(client);
     }
 
     /// Leaves a few reports to the threads of their clients' lanes, as far as those look. True if
@@ -187,6 +199,7 @@ mod tests {
     #[test]
     fn each_lane_is_left_what_its_clients_wait_for() {
         let boxes = Mailboxes::new(2);
+        assert_eq!([2, 3, 4, 5].map(|client| boxes.assign(client)), [0, 1, 0, 1]);
         let of = |client: u32, token: u64| Report { client, ..report(token) };
         let taken = |lane: usize, seen: &mut u64| {
             let mut taken = Vec::new();

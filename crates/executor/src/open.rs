@@ -15,7 +15,7 @@ use crate::session::{Barrier, Inner, Phase, Session, SessionParts};
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Ended, Lead};
-use cumux_device::{DeviceError, Fault, Image, ImageHash, Interrupted, ModuleInfo};
+use cumux_device::{DeviceError, Fault, Image, ImageHash, Interrupted, Lane, ModuleInfo};
 use cumux_environment::steps::{self, Step};
 use cumux_keeper::client::Item;
 use cumux_ring::file;
@@ -27,7 +27,7 @@ use cumux_wire::message::SessionConfig;
 use cumux_wire::record::{self, Op};
 use cumux_wire::result;
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -84,12 +84,7 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
         return Err(ExecutorError::Damaged(format!("{ended} executors ended while they restored this client")));
     }
     file::check(marks, layout::MARKS_BYTES)?;
-    shared.cards.open_client(client, &config, marks.as_fd())?;
-    let window = shared.cards.map_window(client, window.as_fd(), layout::window_address(config.window_slot), layout::WINDOW_BYTES);
-    if let Err(error) = window {
-        shared.cards.close_client(client);
-        return Err(error.into());
-    }
+    open_client(shared, &config, marks.as_fd(), window.as_fd())?;
     service.set_generation(terms.generation);
     for (ordinal, part) in (0..).zip(&config.parts) {
         service.set_share(ordinal, part.multiprocessors);
@@ -113,13 +108,29 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
         shared.settle_loans(consequences);
         session.note_opened();
     } else {
-        intake.remove(client);
+        if intake.remove(client).is_none() {
+            shared.mailboxes.release(client);
+        }
         if let Err(error) = session.close() {
             tracing::error!("session {client} was not restored, and did not close cleanly: {error}");
         }
     }
     session.service.notify();
     restored
+}
+
+/// Opens a client on its devices, with its window, and gives it a lane.
+fn open_client(shared: &Shared, config: &SessionConfig, marks: BorrowedFd<'_>, window: BorrowedFd<'_>) -> Result<(), ExecutorError> {
+    let client = config.id;
+    let lane = Lane { number: shared.mailboxes.assign(client), of: shared.mailboxes.lanes() };
+    let opened = shared.cards.open_client(client, config, lane, marks).and_then(|()| {
+        let mapped = shared.cards.map_window(client, window, layout::window_address(config.window_slot), layout::WINDOW_BYTES);
+        mapped.inspect_err(|_| shared.cards.close_client(client))
+    });
+    opened.map_err(|error| {
+        shared.mailboxes.release(client);
+        error.into()
+    })
 }
 
 impl Session {

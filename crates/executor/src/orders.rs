@@ -147,7 +147,7 @@ impl Session {
         let consequences = self.shared.loans.lock().forget_client(self.config.id);
         self.shared.settle_loans(consequences);
         self.shared.departures.note_departure(self.config.id);
-        self.shared.fair_queue.lock().remove(self.config.id);
+        self.shared.fair_queues.remove(self.config.id);
         let mut status = self.status_of(inner, counted);
         status.memory = 0;
         // What was not done is not in flight any more: the device has cancelled it.

@@ -174,7 +174,7 @@ impl Session {
         if work.is_empty() {
             return;
         }
-        self.shared.fair_queue.lock().retired_all(self.config.id, pieces, expected, spent);
+        self.shared.fair_queues.of(self.config.id).retired_all(self.config.id, pieces, expected, spent);
         if !inner.queues.held.is_empty() {
             work.extend(std::mem::take(&mut inner.queues.held));
         }

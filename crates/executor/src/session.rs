@@ -227,7 +227,7 @@ impl Session {
         let accounts = parts.files.group.as_ref().map(|(accounts, _)| GroupLine { accounts: Arc::clone(accounts), slot: config.window_slot });
         shared.open_account(config.id, accounts);
         shared.departures.note_arrival(config.id, config.pid);
-        shared.fair_queue.lock().add(config.id, config.priority, config.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
+        shared.fair_queues.add(config.id, config.priority, config.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
         let status = ClientStatus { session: config.id, pid: config.pid, program: config.program.clone(), state: "running".into(), ..ClientStatus::default() };
         let device = shared.cards.capabilities();
         let can_leave = device.exclusive.is_none() && config.home == Home::Shared && !config.may_run_unbounded;
@@ -378,7 +378,7 @@ impl Session {
         for (ordinal, part) in (0..).zip(parts) {
             self.shared.cards.set_share(self.client(), part.device, part.multiprocessors)?;
             if ordinal == 0 {
-                self.shared.fair_queue.lock().set_share(self.client(), self.shared.percent(part));
+                self.shared.fair_queues.of(self.client()).set_share(self.client(), self.shared.percent(part));
             }
             self.service.set_share(ordinal, part.multiprocessors);
         }

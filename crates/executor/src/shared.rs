@@ -6,6 +6,7 @@ use crate::cards::Cards;
 use crate::departures::Departures;
 use crate::error::ExecutorError;
 use crate::extents::Extents;
+use crate::fair_queues::FairQueues;
 use crate::images::KeptImages;
 use crate::loans::{Consequences, Loans};
 use crate::mailbox::{Mailboxes, Outbox};
@@ -16,7 +17,6 @@ use cumux_keeper::client::{ClientError, Keeper};
 use cumux_link::recorder::Recorder;
 use cumux_ring::group::{GroupAccounts, GroupUse};
 use cumux_ring::page::Answer;
-use cumux_scheduler::FairQueue;
 use cumux_wire::layout::DeviceIndex;
 use cumux_wire::message::{DeviceGrant, FromExecutor};
 use cumux_wire::recording::Fact;
@@ -103,7 +103,7 @@ pub struct Shared {
     /// Ranges of the arena that are taken for sessions which are in another executor.
     left: Mutex<BTreeMap<u32, Vec<(u64, u64)>>>,
     /// Who goes next. Taken last: nothing is locked while it is held.
-    pub fair_queue: Mutex<FairQueue>,
+    pub fair_queues: FairQueues,
     /// Clients that are tried for the deaths of earlier executors.
     pub trials: Mutex<Trials>,
     /// Held by who has the keeper keep the recipes of sessions.
@@ -138,7 +138,7 @@ impl Shared {
             released: Mutex::new(None),
             departures: Departures::default(),
             left: Mutex::default(),
-            fair_queue: Mutex::default(),
+            fair_queues: FairQueues::new(mailboxes.clone()),
             recipes: Mutex::default(),
             workers: Workers::default(),
             recorder: Recorder::of_environment(|| Fact::Executor),
@@ -176,7 +176,12 @@ impl Shared {
 
     /// Wakes the lane that looks after this client.
     pub fn wake_intake(&self, client: u32) {
-        let _ = rustix::io::write(&self.bells[self.mailboxes.lane_of(client)], &1_u64.to_ne_bytes());
+        self.wake_lane(self.mailboxes.lane_of(client));
+    }
+
+    /// Wakes a lane.
+    pub fn wake_lane(&self, lane: usize) {
+        let _ = rustix::io::write(&self.bells[lane], &1_u64.to_ne_bytes());
     }
 
     pub fn report(&self, message: FromExecutor) {

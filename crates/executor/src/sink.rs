@@ -252,12 +252,25 @@ pub fn end_at_once() -> ! {
 
 /// Gives reports to their sessions: one lock for those of one client that follow each other.
 pub fn deliver(sessions: &Sessions, reports: &mut Vec<Report>) {
+    deliver_to(|client| sessions.read().get(&client).cloned(), reports);
+}
+
+/// As [`deliver`], with sessions that the calling thread has at hand. If one is missing, all
+/// reports stay in the list.
+pub fn deliver_at_hand(at_hand: &[Arc<Session>], reports: &mut Vec<Report>) {
+    let session_of = |client: ClientId| at_hand.iter().find(|session| session.client() == client);
+    if reports.iter().all(|report| session_of(report.client).is_some()) {
+        deliver_to(session_of, reports);
+    }
+}
+
+fn deliver_to<S: AsRef<Session>>(session_of: impl Fn(ClientId) -> Option<S>, reports: &mut Vec<Report>) {
     let mut reports = reports.drain(..).peekable();
     while let Some(client) = reports.peek().map(|report| report.client) {
-        let session = sessions.read().get(&client).cloned();
+        let session = session_of(client);
         let own = std::iter::from_fn(|| reports.next_if(|r| r.client == client)).map(|r| (r.stream, r.token, r.outcome));
         match session {
-            Some(session) => session.retired(own),
+            Some(session) => session.as_ref().retired(own),
             None => own.for_each(drop),
         }
     }

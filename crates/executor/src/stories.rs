@@ -327,7 +327,7 @@ fn a_session_that_cannot_be_restored_leaves_nothing_behind() {
     keeper().drop_key(2, "physical-1").unwrap();
     let error = guest.open(2).unwrap_err().to_string();
     assert!(error.contains("the mapping at"), "{error}");
-    assert_eq!((guest.charged(), world.intake.has(2), world.shared.fair_queue.lock().order()), (0, false, vec![]));
+    assert_eq!((guest.charged(), world.intake.has(2), world.shared.fair_queues.order(0)), (0, false, vec![]));
     assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "{address:#x} and {reserved:#x} are free again");
 }
 
@@ -615,7 +615,7 @@ fn a_session_leaves_when_its_streams_are_empty_and_comes_back_to_its_addresses()
     world.session(21).intake();
     release::release(&world.shared, &world.intake, &world.session(21), &terms(true));
     assert_eq!(released(&world), "");
-    assert_eq!((guest.charged(), world.intake.has(21), world.shared.fair_queue.lock().order()), (0, false, vec![]));
+    assert_eq!((guest.charged(), world.intake.has(21), world.shared.fair_queues.order(0)), (0, false, vec![]));
     let mut other = Guest::new(&world, 22);
     let [own, own_reserved] = [other.ask_ok(&allocate(4096, 256)), other.ask_ok(&Op::VmmReserve { bytes: GRANULE, align: 0, fixed: reserved })];
     assert!(own.abs_diff(address) >= GRANULE && own_reserved != reserved, "its addresses stay its own: {own:#x} {own_reserved:#x}");

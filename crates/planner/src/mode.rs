@@ -107,7 +107,7 @@ impl ServedHost {
 
     /// The threads of an executor that wait actively: intake and engines.
     const fn polling(self) -> u32 {
-        self.engines + self.lanes
+        ServiceThreads { engines: self.engines, lanes: self.lanes }.polling()
     }
 }
 

@@ -25,6 +25,23 @@ impl Awake {
     }
 }
 
+/// A number that threads read while another one sets it.
+#[derive(Debug, Default)]
+pub struct Number(AtomicU64);
+
+impl Number {
+    /// Sets the number.
+    pub fn set(&self, number: u64) {
+        self.0.store(number, Ordering::Release);
+    }
+
+    /// The present value.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// A number that only grows: a thread that remembers an earlier value can tell whether something
 /// has changed since. Alone in its cache lines: some threads raise theirs with every look.
 #[derive(Debug, Default)]

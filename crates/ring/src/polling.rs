@@ -62,8 +62,8 @@ pub struct ClientPolling {
 pub fn client(cores: usize, clients: usize) -> ClientPolling {
     let [many, few] = FEW_CHECKS;
     let may_check = cores > SMALL_MACHINE && clients <= CLIENTS_IN_TURN * cores;
-    let ServiceThreads { engines, lanes } = ServiceThreads::on(u32::try_from(cores).unwrap_or(u32::MAX));
-    let service = ((engines + lanes) as usize).max(LEAST_SERVICE_THREADS);
+    let threads = ServiceThreads::on(u32::try_from(cores).unwrap_or(u32::MAX));
+    let service = (threads.polling() as usize).max(LEAST_SERVICE_THREADS);
     ClientPolling { few_checks: if may_check { many } else { few }, has_core: clients > 0 && clients + service <= cores, limit: WORK_LIMIT }
 }
 

@@ -65,11 +65,11 @@ impl InFlightBudget {
     }
 }
 
-/// The accounts of all clients of one executor.
+/// The accounts of the clients whose work one thread takes in.
 #[derive(Debug, Clone, Default)]
 pub struct FairQueue {
     accounts: BTreeMap<u32, Account>,
-    /// The most urgent priority of any client.
+    /// The most urgent priority of any client, also of those that other threads look after.
     urgent: u32,
 }
 
@@ -79,11 +79,19 @@ impl FairQueue {
     pub fn add(&mut self, client: u32, priority: u32, share: u32) {
         let used = self.level();
         self.accounts.insert(client, Account { priority, share: share.clamp(1, WHOLE), used, in_flight: 0, in_flight_ns: 0 });
-        self.find_urgent();
+        self.set_urgent(self.most_urgent());
     }
 
-    fn find_urgent(&mut self) {
-        self.urgent = self.accounts.values().map(|a| a.priority).min().unwrap_or(0);
+    /// The most urgent priority of these clients.
+    #[must_use]
+    pub fn most_urgent(&self) -> Option<u32> {
+        self.accounts.values().map(|a| a.priority).min()
+    }
+
+    /// The most urgent priority of all clients of the executor, whoever looks after them. To be
+    /// told after [`FairQueue::add`] and [`FairQueue::remove`], where there are others.
+    pub fn set_urgent(&mut self, urgent: Option<u32>) {
+        self.urgent = urgent.unwrap_or(0);
     }
 
     /// Sets the client's share in percent of the device.
@@ -96,7 +104,7 @@ impl FairQueue {
     /// Removes a client.
     pub fn remove(&mut self, client: u32) {
         self.accounts.remove(&client);
-        self.find_urgent();
+        self.set_urgent(self.most_urgent());
     }
 
     fn level(&self) -> u64 {
@@ -217,6 +225,10 @@ mod tests {
         queue.submitted_all(8, 1, 500_000);
         assert!(queue.budget(8).has_rest(1));
         queue.remove(8);
+        assert!(queue.budget(7).has_rest(1));
+        queue.set_urgent(Some(0));
+        assert!(!queue.budget(7).has_rest(1), "another thread looks after the urgent one");
+        queue.set_urgent(queue.most_urgent());
         assert!(queue.budget(7).has_rest(1));
     }
 

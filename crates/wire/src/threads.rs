@@ -6,7 +6,8 @@
 pub struct ServiceThreads {
     /// Those that submit work to the card, if it is a real one.
     pub engines: u32,
-    /// Those that take in the work of clients: lanes of the intake.
+    /// Those that take in the work of clients: lanes of the intake. As many as engines, because a
+    /// lane carries an engine (decision 0132).
     pub lanes: u32,
 }
 
@@ -16,11 +17,18 @@ impl ServiceThreads {
     #[must_use]
     pub const fn on(cores: u32) -> ServiceThreads {
         let (engines, lanes) = match cores {
-            16.. => (3, 2),
-            8.. => (2, 1),
+            16.. => (3, 3),
+            8.. => (2, 2),
             _ => (1, 1),
         };
         ServiceThreads { engines, lanes }
+    }
+
+    /// How many of them poll while clients have work. An engine that a lane carries has no thread
+    /// of its own awake; under a heavy load most have.
+    #[must_use]
+    pub const fn polling(self) -> u32 {
+        self.engines + self.lanes - 1
     }
 }
 
@@ -34,6 +42,7 @@ mod tests {
             let ServiceThreads { engines, lanes } = ServiceThreads::on(cores);
             (engines, lanes)
         };
-        assert_eq!([1, 7, 8, 15, 16, 64].map(on), [(1, 1), (1, 1), (2, 1), (2, 1), (3, 2), (3, 2)]);
+        assert_eq!([1, 7, 8, 15, 16, 64].map(on), [(1, 1), (1, 1), (2, 2), (2, 2), (3, 3), (3, 3)]);
+        assert_eq!([1, 8, 16].map(|cores| ServiceThreads::on(cores).polling()), [1, 3, 5]);
     }
 }

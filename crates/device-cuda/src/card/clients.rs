@@ -2,7 +2,7 @@
 
 use super::Card;
 use crate::context::{ContextClient, PinnedWindow, Urgency};
-use crate::engine::Message;
+use crate::engine::{Message, put_down};
 use crate::fault::remedy;
 use crate::quiet::NotQuiet;
 use cumux_abi::CUlimit;
@@ -35,7 +35,7 @@ impl Clients for Card {
         match self.clients.write().entry(client) {
             Entry::Occupied(_) => Err(DeviceError::Invalid(format!("client {client} is open already"))),
             Entry::Vacant(entry) => {
-                let engine = self.shared.mailboxes.assign(client);
+                let engine = self.shared.mailboxes.assign(client, spec.lane.filter(|_| self.carried));
                 entry.insert(Arc::new(ContextClient::new(client, engine, Urgency::of(spec.priority), share)));
                 Ok(())
             }
@@ -44,6 +44,7 @@ impl Clients for Card {
 
     fn close_client(&self, client: ClientId) {
         let Ok(closed) = self.client(client) else { return };
+        put_down();
         let engine = self.shared.mailboxes.of(closed.engine);
         let (done, drained) = crossbeam_channel::bounded(1);
         engine.send(Message::CloseClient(client, done));
@@ -86,6 +87,7 @@ impl Clients for Card {
     }
 
     fn leave(&self, staying: &BTreeSet<ClientId>, patience: Duration) -> Begun {
+        put_down();
         self.shared.mailboxes.evacuate(staying, patience)
     }
 

@@ -16,7 +16,7 @@ use crate::context::{
 };
 use crate::counters::Counters;
 use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, take_output, watch_requests};
-use crate::engine::{DueChains, Engine, Mailboxes, Message, SPARED_WAITS, Shared, watch_engines};
+use crate::engine::{DueChains, Engine, Mailboxes, Message, Runner, SPARED_WAITS, Seat, Shared, put_down, watch_engines};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
 use crate::issue::PreparedChains;
@@ -96,6 +96,10 @@ pub struct Card {
     discards: Arc<Discards>,
     next_stream: AtomicU32,
     drain: Duration,
+    /// Where a lane finds the engine that it may carry, by the engines' numbers.
+    seats: Vec<Arc<Seat<Runner>>>,
+    /// True if lanes may carry engines.
+    carried: bool,
     /// Keeps what the driver prints.
     _output: CapturedOutput,
     engine_threads: Vec<JoinHandle<()>>,
@@ -219,6 +223,8 @@ impl Card {
             discards: Arc::new(Discards::new(&driver, &shared.gate, &shared.helpers)),
             next_stream: AtomicU32::new(1),
             drain: settings.drain,
+            seats: (0..settings.engines).map(|_| Arc::default()).collect(),
+            carried: settings.carried,
             _output: output,
             engine_threads: Vec::new(),
             helper_threads,
@@ -235,7 +241,8 @@ impl Card {
         card.extents.set_on_stuck(gate.patience(), Box::new(leave_where_stuck(gate)));
         for number in 0..settings.engines {
             let engine = Engine::new(&shared, number).map_err(|error| DeviceError::System(remedy::cannot_prepare(ordinal, &driver.describe(error), error)))?;
-            let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.run()).map_err(thread_failed)?;
+            let seat = card.seats[number].clone();
+            let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.run(&seat)).map_err(thread_failed)?;
             card.engine_threads.push(thread);
         }
         watch_engines(&shared, ordinal, settings.engine_limit).map_err(thread_failed)?;
@@ -408,6 +415,8 @@ impl Device for Card {
 
 impl Drop for Card {
     fn drop(&mut self) {
+        // Its thread would not end.
+        put_down();
         stop_watching_requests();
         // The helper threads end first: they use objects of the engines.
         self.shared.helpers.stop();

@@ -2,8 +2,8 @@
 
 use super::Card;
 use crate::context::{ClientStream, Urgency};
-use crate::engine::Message;
-use cumux_device::{ClientId, DeviceError, Queues, StreamId, Work};
+use crate::engine::{Message, carry, put_down};
+use cumux_device::{Carried, ClientId, DeviceError, Queues, StreamId, Work};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -45,5 +45,16 @@ impl Queues for Card {
         let mailbox = self.shared.mailboxes.of(self.engine_of(stream)?);
         mailbox.send_all(work.drain(..).map(|(token, work)| Message::Submit(stream, token, work)));
         Ok(())
+    }
+
+    fn carry(&self, lane: usize, moved: bool) -> Carried {
+        match self.seats.get(lane) {
+            Some(seat) if self.carried => carry(seat, &self.shared.mailboxes, lane, moved),
+            _ => Carried::Nothing,
+        }
+    }
+
+    fn put_down(&self) {
+        put_down();
     }
 }

@@ -7,7 +7,7 @@ use crate::issue::{Chain, ChainOrder, PendingChain};
 use crate::mailbox::Mailbox;
 use crate::quiet::{LongWorkHolders, Until};
 use crossbeam_channel::Sender;
-use cumux_device::{Begun, ClientId, Fault, InDoubt, StreamId, Work};
+use cumux_device::{Begun, ClientId, Fault, InDoubt, Lane, StreamId, Work};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,6 +74,41 @@ pub(crate) enum Message {
     End,
 }
 
+impl Message {
+    /// True if only the engine's own thread handles the message: what follows from it may take
+    /// long, or ends the engine.
+    pub(super) fn is_for_own_thread(&self) -> bool {
+        match self {
+            Message::AddStream(_)
+            | Message::Submit(..)
+            | Message::RemoveStream(_)
+            | Message::Unpark(..)
+            | Message::ChainBuilt(..)
+            | Message::NotMade(_)
+            | Message::AskPast(..)
+            | Message::Past(_)
+            | Message::Printed(..)
+            | Message::TurnToPrint(_)
+            | Message::ForgetKernels(_)
+            | Message::HoldLongWork(..)
+            | Message::StopWork(_)
+            | Message::ResumeLongWork
+            | Message::Ping(_)
+            | Message::SpareDriver(_) => false,
+            Message::StopClient(..)
+            | Message::CloseClient(..)
+            | Message::DescribeClient(..)
+            | Message::CheckContext
+            | Message::Evacuate(..)
+            | Message::HaveParted
+            | Message::ListLongClients(..)
+            | Message::FaultBegins
+            | Message::TakeOver(_)
+            | Message::End => true,
+        }
+    }
+}
+
 /// The number of the engine that all others hand over to after a fault.
 pub(super) const FIRST_ENGINE: usize = 0;
 
@@ -94,9 +129,10 @@ impl Mailboxes {
         self.mailboxes.len()
     }
 
-    /// Gives a client to the engine with the fewest clients, and returns its number.
-    pub(crate) fn assign(&self, client: ClientId) -> usize {
-        self.assignments.assign(client)
+    /// Gives a client to an engine: its lane's, or the one with the fewest clients. Returns the
+    /// engine's number.
+    pub(crate) fn assign(&self, client: ClientId, lane: Option<Lane>) -> usize {
+        self.assignments.assign(client, lane)
     }
 
     /// A client is closed.

@@ -1,6 +1,7 @@
-//! The main loop of an engine's thread.
+//! The main loop of an engine: its rounds, and its own thread.
 
 use super::message::Message;
+use super::seat::Seat;
 use super::state::{ContextState, Engine};
 use crate::driver::{allow_short_sleeps, is_fault_announced};
 use crate::issue::STANDS_STILL_NS;
@@ -8,6 +9,7 @@ use crate::polling::Pause;
 use crate::quiet::Until;
 use crate::track::{SHORTEST_SILENCE_NS, UnusualStandstill};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// When an engine without progress queries a driver stream, and which one.
 struct Watch {
@@ -82,74 +84,175 @@ impl Watch {
     }
 }
 
+/// Who runs an engine's round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The engine's own thread.
+    Itself,
+    /// A lane that carries it ([`super::carry`]).
+    Lane,
+}
+
+/// How an engine's round has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Round {
+    /// Something was done.
+    Progress,
+    /// Nothing was done, and the engine pauses.
+    Idle(Pause),
+    /// The engine's own thread goes on, because what comes may take long.
+    Leaves,
+    /// The engine ends.
+    Ends,
+    /// The engine hands over what it has to another one.
+    HandsOver,
+}
+
+/// An engine with what it keeps between its rounds: whoever has it may run it.
+pub(crate) struct Runner {
+    engine: Engine,
+    watch: Watch,
+    /// Messages that were taken and are not handled yet.
+    messages: Vec<Message>,
+}
+
+/// How long the engine's own thread waits for a lane that wants the engine.
+const LANE_COMES_IN: Duration = Duration::from_micros(50);
+
 impl Engine {
-    /// Runs until [`Message::End`]. After a fault, all engines but the first hand their work over
-    /// to that one, and their messages from then on.
-    pub(crate) fn run(mut self) {
+    /// The life of an engine's own thread: runs until [`Message::End`]. After a fault, all engines
+    /// but the first hand their work over to that one, and their messages from then on.
+    pub(crate) fn run(self, seat: &Seat<Runner>) {
         allow_short_sleeps();
-        self.shared.mailboxes.of(self.number).set_reader();
-        let mut messages = Vec::new();
-        let mut watch = Watch::default();
+        let (shared, number) = (self.shared.clone(), self.number);
+        let mailbox = shared.mailboxes.of(number);
+        mailbox.set_reader();
+        let mut runner = Box::new(Runner { engine: self, watch: Watch::default(), messages: Vec::new() });
         loop {
-            self.streams.clock.tick();
-            let mut progress = false;
-            self.shared.mailboxes.of(self.number).take_all(&mut messages);
-            for message in messages.drain(..) {
-                progress = true;
-                if matches!(message, Message::End) {
-                    return self.end();
+            let round = runner.go_round(By::Itself);
+            let may_be_carried = runner.engine.may_be_carried();
+            let is_wanted = may_be_carried && seat.is_wanted();
+            let longest = match round {
+                Round::Ends => return runner.engine.end(),
+                Round::HandsOver => return runner.engine.hand_over(),
+                Round::Progress | Round::Leaves | Round::Idle(Pause::Spin) if is_wanted => Some(LANE_COMES_IN),
+                Round::Progress | Round::Leaves => continue,
+                Round::Idle(Pause::Spin) => {
+                    std::hint::spin_loop();
+                    continue;
                 }
-                self.handle_message(message);
-            }
-            if matches!(self.context, ContextState::HandingOver(_)) {
-                return self.hand_over();
-            }
-            if self.is_faulted() {
-                progress |= self.continue_inquiry();
-            } else if matches!(self.context, ContextState::Finishing(_)) {
-                progress |= self.continue_finish();
+                Round::Idle(Pause::Nap(nap)) => Some(nap),
+                Round::Idle(Pause::Sleep) => None,
+            };
+            if may_be_carried {
+                runner = seat.rest(runner, mailbox, longest);
             } else {
-                progress |= self.issue_ready();
-                self.long_work.begin_hold();
-                progress |= self.poll_completions();
-                if !self.orders.is_empty() {
-                    self.serve_orders();
-                }
-                self.finish_evacuation();
+                mailbox.sleep(longest);
             }
-            self.answer_quiet();
-            // The clock may have been read again since the round began.
-            let now = self.streams.clock.now();
-            let since_relief = now.saturating_sub(watch.last_relief);
-            if since_relief > RELIEF_NS {
-                watch.last_relief = now;
-                if let Some(pace) = &mut self.pace {
-                    pace.tell(now, &self.shared.counters, self.shared.driver.submission_times());
-                }
-                self.relieve_silent();
-                self.relieve_crowd(&mut watch, now, since_relief < LONG_ROUND_NS);
-            }
-            // At once where nothing is in flight any more: this engine may sleep from now on.
-            let is_over = watch.said_that_it_stands && !self.streams.tracker.is_busy();
-            if is_over || now.saturating_sub(watch.last_said) > SAY_NS {
-                watch.last_said = now;
-                watch.said_that_it_stands = self.say_whether_work_stands(&mut watch);
-            }
-            if progress {
-                watch.last_progress = now;
-                continue;
-            }
-            // Work in flight in a broken context never completes.
-            let in_flight = self.streams.tracker.is_busy() && self.context_works();
-            if in_flight && watch.is_query_due(now, self.shared.query_after_ns) {
-                watch.last_query = now;
-                watch.queries += 1;
-                self.query_busy_stream(watch.queries);
-            }
-            self.pause(watch.idle_ns(now));
         }
     }
 
+    /// True if a lane may run this engine's rounds. After a fault calls of the driver may wait
+    /// until it is handled, and whatever an engine does then is its own thread's.
+    fn may_be_carried(&self) -> bool {
+        self.context_works() && self.evacuation.is_none() && !is_fault_announced()
+    }
+}
+
+impl Runner {
+    /// True if the engine has something to do before the next message comes.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.messages.is_empty() || !self.engine.may_be_carried() || self.engine.waits() || self.watch.said_that_it_stands
+    }
+
+    /// The engine's time, as it was read last, in nanoseconds.
+    pub(super) fn now(&self) -> u64 {
+        self.engine.streams.clock.now()
+    }
+
+    /// Reads the engine's time.
+    pub(super) fn tick(&mut self) -> u64 {
+        self.engine.streams.clock.tick();
+        self.now()
+    }
+
+    /// One round: handles messages, submits, and reports what is complete.
+    pub(super) fn go_round(&mut self, by: By) -> Round {
+        let Runner { engine, watch, messages } = self;
+        if by == By::Lane && !engine.may_be_carried() {
+            return Round::Leaves;
+        }
+        engine.streams.clock.tick();
+        let mut progress = false;
+        if messages.is_empty() {
+            engine.shared.mailboxes.of(engine.number).take_all(messages);
+        }
+        let of_lane = |messages: &[Message]| messages.iter().position(Message::is_for_own_thread);
+        let until = if by == By::Lane { of_lane(messages) } else { None };
+        for message in messages.drain(..until.unwrap_or(messages.len())) {
+            progress = true;
+            if matches!(message, Message::End) {
+                return Round::Ends;
+            }
+            engine.handle_message(message);
+        }
+        if until.is_some() {
+            return Round::Leaves;
+        }
+        if matches!(engine.context, ContextState::HandingOver(_)) {
+            return Round::HandsOver;
+        }
+        if engine.is_faulted() {
+            progress |= engine.continue_inquiry();
+        } else if matches!(engine.context, ContextState::Finishing(_)) {
+            progress |= engine.continue_finish();
+        } else {
+            progress |= engine.issue_ready();
+            engine.long_work.begin_hold();
+            progress |= engine.poll_completions();
+            if !engine.orders.is_empty() {
+                engine.serve_orders();
+            }
+            engine.finish_evacuation();
+        }
+        engine.answer_quiet();
+        // The clock may have been read again since the round began.
+        let now = engine.streams.clock.now();
+        let since_relief = now.saturating_sub(watch.last_relief);
+        if since_relief > RELIEF_NS {
+            watch.last_relief = now;
+            if let Some(pace) = &mut engine.pace {
+                pace.tell(now, &engine.shared.counters, engine.shared.driver.submission_times());
+            }
+            engine.relieve_silent();
+            engine.relieve_crowd(watch, now, since_relief < LONG_ROUND_NS);
+        }
+        // At once where nothing is in flight any more: this engine may sleep from now on.
+        let is_over = watch.said_that_it_stands && !engine.streams.tracker.is_busy();
+        if is_over || now.saturating_sub(watch.last_said) > SAY_NS {
+            watch.last_said = now;
+            watch.said_that_it_stands = engine.say_whether_work_stands(watch);
+        }
+        if progress {
+            watch.last_progress = now;
+            return Round::Progress;
+        }
+        // Work in flight in a broken context never completes.
+        let in_flight = engine.streams.tracker.is_busy() && engine.context_works();
+        if in_flight && watch.is_query_due(now, engine.shared.query_after_ns) {
+            // A call that meets a fault may wait until that is handled.
+            if by == By::Lane {
+                return Round::Leaves;
+            }
+            watch.last_query = now;
+            watch.queries += 1;
+            engine.query_busy_stream(watch.queries);
+        }
+        Round::Idle(engine.pause_after(watch.idle_ns(now)))
+    }
+}
+
+impl Engine {
     /// Notifies the thread that waits for a quiet card, if no long kernel of this engine runs.
     fn answer_quiet(&mut self) {
         let (works, streams) = (self.context_works(), &self.streams);
@@ -242,15 +345,15 @@ impl Engine {
         }
     }
 
-    /// Pauses before the next round, as the polling policy says.
-    fn pause(&self, idle_ns: u64) {
+    /// True if what is in flight or waits will end without a message.
+    fn waits(&self) -> bool {
         // What is ready waits for others' work: for a lane, or for long kernels.
-        let waits = self.streams.tracker.is_busy() || !self.streams.ready.is_empty() || self.withheld.holds() || self.is_evacuation_awaited();
-        let in_flight = self.is_faulted() || (waits && self.context_runs());
-        match self.shared.polling.pause(idle_ns, in_flight) {
-            Pause::Spin => std::hint::spin_loop(),
-            Pause::Nap(nap) => self.shared.mailboxes.of(self.number).sleep(Some(nap)),
-            Pause::Sleep => self.shared.mailboxes.of(self.number).sleep(None),
-        }
+        self.streams.tracker.is_busy() || !self.streams.ready.is_empty() || self.withheld.holds() || self.is_evacuation_awaited()
+    }
+
+    /// How the engine pauses before the next round, as the polling policy says.
+    fn pause_after(&self, idle_ns: u64) -> Pause {
+        let in_flight = self.is_faulted() || (self.waits() && self.context_runs());
+        self.shared.polling.pause(idle_ns, in_flight)
     }
 }

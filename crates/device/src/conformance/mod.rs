@@ -46,6 +46,7 @@ macro_rules! conformance_tests {
             value_writes_and_marks_keep_the_order
             priorities_do_not_starve
             an_unknown_stream_is_an_error
+            work_is_done_whoever_carries_it
             who_resumes_kernels_keeps_marks_and_waits_for_reports
         );
         $crate::conformance_tests!(@ $opener, copies:

@@ -3,7 +3,7 @@
 use cumux_wire::record::Launch;
 
 use super::{Args, Opener, Setup};
-use crate::{Outcome, StreamId, Work};
+use crate::{Carried, ClientSpec, Lane, Outcome, StreamId, Work};
 
 pub fn work_of_a_stream_runs_in_order(open: Opener) {
     let setup = Setup::new(open);
@@ -172,4 +172,59 @@ pub fn who_resumes_kernels_keeps_marks_and_waits_for_reports(open: Opener) {
     assert_eq!(capabilities, &setup.device.facts().capabilities, "one value, wherever it is asked");
     // Else a successor would repeat what was done and not recorded.
     assert!(!capabilities.resumes_kernels || capabilities.waits_for_reports);
+}
+
+/// A thread carries what the device would do for a client, for some pieces; puts it down in their
+/// middle and waits, as if it were in a long call; or does not carry anything. All is done and
+/// reported once, in order. Returns whether the device was carried.
+pub fn work_is_done_whoever_carries_it(open: Opener) -> bool {
+    let setup = Setup::new(open);
+    let spec = ClientSpec { lane: Some(Lane { number: 0, of: 1 }), ..ClientSpec::default() };
+    let client = setup.client_with(1, &spec);
+    let module = client.kernels();
+    let (p, streams) = (client.allocate(4), [client.stream(), client.stream()]);
+    client.submit(streams[0], Work::Set { target: p, pitch: 0, value: 0, element: 4, width: 1, height: 1 });
+    client.drain(streams[0]);
+    let mut expected = [const { Vec::new() }; 2];
+    let mut progress = 0;
+    for round in 0..300_u32 {
+        let at = (round % 2) as usize;
+        let token = client.launch(streams[at], &module, "add_atomically", 1, 32, Args::new().u64(p).u32(1));
+        expected[at].push(token);
+        let is_over = || setup.recorder.reports(1).iter().any(|(_, reported, _)| *reported == token);
+        match round % 3 {
+            // Nobody else may do it meanwhile, so it ends here, unless the device keeps it.
+            0 => {
+                let mut moved = true;
+                while !is_over() {
+                    progress += u32::from(client.device().carry(0, moved) == Carried::Progress);
+                    moved = false;
+                }
+            }
+            1 => {
+                for _ in 0..round % 7 {
+                    client.device().carry(0, true);
+                }
+                client.device().put_down();
+                client.done(token);
+            }
+            _ => {
+                client.device().put_down();
+            }
+        }
+    }
+    client.device().put_down();
+    streams.iter().for_each(|stream| client.drain(*stream));
+    assert_eq!(client.read(p, 1), [300 * 32]);
+    let reports = client.reports();
+    for (stream, expected) in streams.iter().zip(&expected) {
+        let own: Vec<u64> = reports.iter().filter(|(s, ..)| s == stream).map(|(_, token, _)| *token).filter(|token| expected.contains(token)).collect();
+        assert_eq!(own, *expected);
+    }
+    // What is carried must not stay with a thread that ends.
+    std::thread::scope(|scope| {
+        scope.spawn(|| client.device().carry(0, true));
+    });
+    client.drain(streams[0]);
+    progress > 0
 }

@@ -110,7 +110,7 @@ impl Session {
         inner.meter.held.end(now_ns);
         // Intake may have been stalled or parked; it answers everything from now on.
         inner.go_on();
-        self.shared.fair_queue.lock().abandoned(self.config.id);
+        self.shared.fair_queues.of(self.config.id).abandoned(self.config.id);
         inner.queues.watchers.clear();
         inner.status.in_flight = 0;
         inner.status.error = fault.result;
