@@ -319,6 +319,8 @@ impl Session {
 
     fn pass_barrier(self: &Arc<Self>, inner: &mut Inner, barrier: &Barrier) {
         let reply = |code| Some((&barrier.header, answer(code)));
+        // It may take long, also where it is no call of the device.
+        self.shared.cards.put_down();
         match barrier.op {
             Op::StreamDestroy { index } => {
                 if let Some(stream) = inner.queues.streams.remove(&index) {

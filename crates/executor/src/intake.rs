@@ -14,7 +14,7 @@ use crate::sink::{self, IntakeLanes};
 use cumux_device::Carried;
 use cumux_environment::number_or_none;
 use cumux_link::pulse;
-use cumux_ring::awake::Count;
+use cumux_ring::awake::{Awake, Count};
 use cumux_ring::polling;
 use cumux_wire::threads::ServiceThreads;
 use rustix::event::epoll;
@@ -60,16 +60,39 @@ pub struct Intake {
     changes: Count,
     /// How often each lane has come round.
     beats: Vec<Count>,
+    /// Whether each lane does a round of the device's work: a call of the driver may keep it there,
+    /// and that is the device's to judge.
+    carrying: Vec<Awake>,
     /// The thread of each lane.
     threads: Vec<OnceLock<ThreadId>>,
     /// A lane that sleeps comes round so often; none where nobody counts.
     beat_every: Option<Duration>,
 }
 
-/// Whether all lanes but this one have come round since they had come round so often. A lane
-/// computes its sessions anew when it has come round once.
-fn have_come_round(before: &[u64], now: &[u64], own: Option<usize>) -> bool {
-    (0..).zip(before.iter().zip(now)).all(|(lane, (before, now))| own == Some(lane) || now.wrapping_sub(*before) >= 2)
+/// Whether all lanes but those that are exempt have come round since they had come round so often.
+/// A lane computes its sessions anew when it has come round once.
+fn have_come_round(before: &[u64], now: &[u64], is_exempt: impl Fn(usize) -> bool) -> bool {
+    (0..).zip(before.iter().zip(now)).all(|(lane, (before, now))| now.wrapping_sub(*before) >= 2 || is_exempt(lane))
+}
+
+/// What the server is told of how often lanes have come round. One that the device keeps in its
+/// work counts on: the device itself gives up where that does not come back.
+#[derive(Default)]
+pub struct Beats {
+    added: Vec<u64>,
+}
+
+impl Beats {
+    /// What to tell now.
+    pub fn of(&mut self, intake: &Intake) -> Vec<u64> {
+        self.add(&intake.beats(), |lane| intake.carries(lane))
+    }
+
+    fn add(&mut self, beats: &[u64], carries: impl Fn(usize) -> bool) -> Vec<u64> {
+        self.added.resize(beats.len(), 0);
+        (0..).zip(&mut self.added).filter(|(lane, _)| carries(*lane)).for_each(|(_, added)| *added += 1);
+        beats.iter().zip(&self.added).map(|(beats, added)| beats.wrapping_add(*added)).collect()
+    }
 }
 
 impl Intake {
@@ -83,15 +106,22 @@ impl Intake {
             polls.push(poll);
         }
         let beats = polls.iter().map(|_| Count::default()).collect();
+        let carrying = polls.iter().map(|_| Awake::default()).collect();
         let threads = polls.iter().map(|_| OnceLock::new()).collect();
         let beat_every = pulse::limit().map(pulse::interval);
-        Ok(Arc::new(Self { sessions, shared, polls, changes: Count::default(), beats, threads, beat_every }))
+        Ok(Arc::new(Self { sessions, shared, polls, changes: Count::default(), beats, carrying, threads, beat_every }))
     }
 
     /// How often each lane has come round.
     #[must_use]
     pub fn beats(&self) -> Vec<u64> {
         self.beats.iter().map(Count::get).collect()
+    }
+
+    /// Whether a lane does a round of the device's work now.
+    #[must_use]
+    pub fn carries(&self, lane: usize) -> bool {
+        self.carrying[lane].will_see()
     }
 
     /// How often the server is told; none where it does not want to know.
@@ -169,7 +199,9 @@ impl Intake {
         // Who asks may be a lane in a call of the device: it comes round when this has returned.
         let own = std::thread::current().id();
         let own = self.threads.iter().position(|thread| thread.get() == Some(&own));
-        while !have_come_round(&before, &self.beats(), own) && Instant::now() < until {
+        // One in a round of the device's work touches no session before it computes them anew.
+        let is_exempt = |lane| own == Some(lane) || self.carries(lane);
+        while !have_come_round(&before, &self.beats(), is_exempt) && Instant::now() < until {
             (0..self.polls.len()).for_each(|lane| self.shared.wake_lane(lane));
             std::thread::sleep(SETTLE_POLL);
         }
@@ -209,7 +241,9 @@ impl Intake {
             for session in &sessions {
                 moved |= session.intake();
             }
+            self.carrying[lane].set(true);
             moved |= self.shared.cards.carry(lane, moved || is_woken) == Carried::Progress;
+            self.carrying[lane].set(false);
             is_woken = false;
             if moved {
                 still_since = None;
@@ -249,7 +283,8 @@ impl Intake {
 
     /// Ends a trial that is over, and begins the next one.
     fn go_on_with_trials(&self) {
-        let mut trials = self.shared.trials.lock();
+        // Another lane that is at it may wait for a session.
+        let Some(mut trials) = self.shared.trials.try_lock() else { return };
         if trials.is_over() {
             return;
         }
@@ -304,9 +339,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_lane_that_the_device_keeps_counts_on_and_one_that_hangs_does_not() {
+        let mut beats = Beats::default();
+        let told: Vec<_> = (0..3).map(|_| beats.add(&[7, 7], |lane| lane == 1)).collect();
+        assert_eq!(told, [[7, 8], [7, 9], [7, 10]]);
+        assert_eq!(beats.add(&[8, 8], |_| false), [8, 11], "it never goes back");
+    }
+
+    #[test]
     fn a_lane_that_asks_does_not_wait_for_itself() {
-        assert!(!have_come_round(&[7, 7], &[8, 9], None), "the first one may have its old list");
-        assert!(have_come_round(&[7, u64::MAX], &[9, 1], None));
-        assert!(have_come_round(&[7, 7], &[7, 9], Some(0)) && !have_come_round(&[7, 7], &[9, 8], Some(0)));
+        assert!(!have_come_round(&[7, 7], &[8, 9], |_| false), "the first one may have its old list");
+        assert!(have_come_round(&[7, u64::MAX], &[9, 1], |_| false));
+        let is_own = |lane| lane == 0;
+        assert!(have_come_round(&[7, 7], &[7, 9], is_own) && !have_come_round(&[7, 7], &[9, 8], is_own));
     }
 }

@@ -239,6 +239,7 @@ fn report_failure(options: &Options, hope: &mut Hope, why: &str) {
 fn send_reports(outgoing: &mpsc::Receiver<Letter>, outbox: &Outbox, line: &Mutex<Option<Connection>>, intake: &Intake) {
     let every = intake.beat_every();
     let mut told = Instant::now();
+    let mut beats = intake::Beats::default();
     loop {
         let next = match every {
             Some(every) => outgoing.recv_timeout((told + every).saturating_duration_since(Instant::now())),
@@ -262,7 +263,7 @@ fn send_reports(outgoing: &mpsc::Receiver<Letter>, outbox: &Outbox, line: &Mutex
         if every.is_some_and(|every| told.elapsed() >= every) {
             told = Instant::now();
             // Without a server nobody wants to know.
-            let beat = FromExecutor::Beat { lanes: intake.beats() };
+            let beat = FromExecutor::Beat { lanes: beats.of(intake) };
             let _ = line.lock().as_ref().map(|connection| connection.send(&beat, &[]));
         }
     }

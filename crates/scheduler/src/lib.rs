@@ -71,6 +71,8 @@ pub struct FairQueue {
     accounts: BTreeMap<u32, Account>,
     /// The most urgent priority of any client, also of those that other threads look after.
     urgent: u32,
+    /// The most urgent one of all, as it was told last.
+    told: Option<u32>,
 }
 
 impl FairQueue {
@@ -79,7 +81,11 @@ impl FairQueue {
     pub fn add(&mut self, client: u32, priority: u32, share: u32) {
         let used = self.level();
         self.accounts.insert(client, Account { priority, share: share.clamp(1, WHOLE), used, in_flight: 0, in_flight_ns: 0 });
-        self.set_urgent(self.most_urgent());
+        self.find_urgent();
+    }
+
+    fn find_urgent(&mut self) {
+        self.urgent = self.most_urgent().into_iter().chain(self.told).min().unwrap_or(0);
     }
 
     /// The most urgent priority of these clients.
@@ -91,7 +97,8 @@ impl FairQueue {
     /// The most urgent priority of all clients of the executor, whoever looks after them. To be
     /// told after [`FairQueue::add`] and [`FairQueue::remove`], where there are others.
     pub fn set_urgent(&mut self, urgent: Option<u32>) {
-        self.urgent = urgent.unwrap_or(0);
+        self.told = urgent;
+        self.find_urgent();
     }
 
     /// Sets the client's share in percent of the device.
@@ -104,7 +111,7 @@ impl FairQueue {
     /// Removes a client.
     pub fn remove(&mut self, client: u32) {
         self.accounts.remove(&client);
-        self.set_urgent(self.most_urgent());
+        self.find_urgent();
     }
 
     fn level(&self) -> u64 {

@@ -208,9 +208,22 @@ pub const fn in_arena(address: u64) -> bool {
     address >= ARENA_BASE && address < ARENA_BASE + ARENA_BYTES
 }
 
+/// Whether an address lies where clients have their windows.
+#[must_use]
+pub const fn in_windows(address: u64) -> bool {
+    address >= window_address(0) && address < window_address(WINDOWS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_windows_are_no_others() {
+        let windows = [window_address(0), window_address(WINDOWS) - 1];
+        assert!(windows.iter().all(|address| in_windows(*address) && !in_arena(*address)));
+        assert!(![window_address(0) - 1, window_address(WINDOWS), ARENA_BASE].iter().any(|address| in_windows(*address)));
+    }
 
     #[test]
     fn pieces_of_a_window_follow_one_another() {

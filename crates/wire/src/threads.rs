@@ -24,11 +24,12 @@ impl ServiceThreads {
         ServiceThreads { engines, lanes }
     }
 
-    /// How many of them poll while clients have work. An engine that a lane carries has no thread
-    /// of its own awake; under a heavy load most have.
+    /// How many of them poll while clients have work. Where each engine has a lane that may carry
+    /// it, one of their threads is likely to sleep.
     #[must_use]
     pub const fn polling(self) -> u32 {
-        self.engines + self.lanes - 1
+        let sleeping = if self.engines > 1 && self.lanes >= self.engines { 1 } else { 0 };
+        self.engines + self.lanes - sleeping
     }
 }
 
@@ -43,6 +44,7 @@ mod tests {
             (engines, lanes)
         };
         assert_eq!([1, 7, 8, 15, 16, 64].map(on), [(1, 1), (1, 1), (2, 2), (2, 2), (3, 3), (3, 3)]);
-        assert_eq!([1, 8, 16].map(|cores| ServiceThreads::on(cores).polling()), [1, 3, 5]);
+        assert_eq!([1, 8, 16].map(|cores| ServiceThreads::on(cores).polling()), [2, 3, 5]);
+        assert_eq!(ServiceThreads { engines: 2, lanes: 1 }.polling(), 3, "a host that was measured before");
     }
 }

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_micros(500);
 /// It is too heavy if this part of the time was spent on work, in percent.
 const BUSY_PERCENT: u32 = 60;
+/// It is put down for a while, too, if something else made the lane put it down so often, each time
+/// before its load was judged.
+const SHORT_RIDES: u32 = 8;
 /// How long the engine's own thread has it after that at first, and at most.
 const RELIEF: Duration = Duration::from_millis(4);
 const MOST_RELIEF: Duration = Duration::from_millis(128);
@@ -28,6 +31,8 @@ struct Load {
     busy: Duration,
     /// The time of all rounds.
     whole: Duration,
+    /// How often it has put the engine down since a load was judged.
+    short_rides: u32,
 }
 
 impl Load {
@@ -41,8 +46,16 @@ impl Load {
         if self.whole < WINDOW {
             return None;
         }
-        let Load { busy, whole } = std::mem::take(self);
+        let Load { busy, whole, .. } = std::mem::take(self);
         Some(busy * 100 > whole * BUSY_PERCENT)
+    }
+
+    /// The engine is put down for something else. Returns whether that happens too often.
+    fn interrupt(&mut self) -> bool {
+        let short_rides = self.short_rides + 1;
+        let is_often = short_rides >= SHORT_RIDES;
+        *self = Load { short_rides: if is_often { 0 } else { short_rides }, ..Load::default() };
+        is_often
     }
 }
 
@@ -68,8 +81,12 @@ thread_local! {
 }
 
 impl Drop for Carrier {
-    /// The thread ends.
+    /// The thread ends. After a panic the engine is not whole: nobody goes on with it, and the
+    /// device is given up as with one that does not come back.
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::mem::forget(self.runner.take());
+        }
         self.put_down();
     }
 }
@@ -96,7 +113,6 @@ impl Carrier {
         }
         self.runner = self.seat.board(self.mailboxes.of(self.engine));
         self.asked = self.runner.is_none();
-        self.load = Load::default();
         if let Some(runner) = &mut self.runner {
             self.before = runner.tick();
         }
@@ -110,6 +126,18 @@ impl Carrier {
             let after = if runner.goes_on() { After::GoesOn } else { After::Sleeps };
             self.seat.put_down(runner, self.mailboxes.of(self.engine), after);
         }
+    }
+
+    /// Puts it down for a while.
+    fn put_down_for_long(&mut self) {
+        self.put_down();
+        self.until = Instant::now() + self.relief;
+        self.relief = (self.relief * 2).min(MOST_RELIEF);
+    }
+
+    /// The lane has something else to do, which may take long.
+    fn interrupt(&mut self) {
+        if self.runner.is_some() && self.load.interrupt() { self.put_down_for_long() } else { self.put_down() }
     }
 
     /// One round. `moved`: the lane has done something since the last one.
@@ -126,11 +154,7 @@ impl Carrier {
         }
         let now = runner.now();
         match self.load.add(Duration::from_nanos(now.saturating_sub(self.before)), moved || progress) {
-            Some(true) => {
-                self.put_down();
-                self.until = Instant::now() + self.relief;
-                self.relief = (self.relief * 2).min(MOST_RELIEF);
-            }
+            Some(true) => self.put_down_for_long(),
             Some(false) => self.relief = RELIEF,
             None => {}
         }
@@ -142,12 +166,9 @@ impl Carrier {
 /// Does a round of the engine of this number, if the calling thread may carry it, as
 /// [`cumux_device::Queues::carry`] says.
 pub(crate) fn carry(seat: &Arc<Seat<Runner>>, mailboxes: &Arc<Mailboxes>, engine: usize, moved: bool) -> Carried {
-    let had = CARRIER.take();
-    let mut carrier = match had {
-        Some(carrier) if Arc::ptr_eq(&carrier.seat, seat) => carrier,
-        // It is dropped, and what it carried is put down.
-        _ => Carrier::new(seat, mailboxes, engine),
-    };
+    // Another card's is dropped, and what it carried is put down.
+    let own = CARRIER.take().filter(|carrier| Arc::ptr_eq(&carrier.seat, seat));
+    let mut carrier = own.unwrap_or_else(|| Carrier::new(seat, mailboxes, engine));
     let carried = carrier.go_round(moved);
     CARRIER.set(Some(carrier));
     carried
@@ -157,7 +178,7 @@ pub(crate) fn carry(seat: &Arc<Seat<Runner>>, mailboxes: &Arc<Mailboxes>, engine
 pub(crate) fn put_down() {
     CARRIER.with_borrow_mut(|carrier| {
         if let Some(carrier) = carrier {
-            carrier.put_down();
+            carrier.interrupt();
         }
     });
 }
@@ -187,5 +208,16 @@ mod tests {
     fn a_load_is_heavy_where_little_time_is_left() {
         assert!(judge(40, 0) && judge(6, 3), "another thread would do a part of it meanwhile");
         assert!(!judge(4, 5) && !judge(40, 40), "one client that waits for each kernel; pieces with pauses");
+    }
+
+    #[test]
+    fn who_is_interrupted_again_and_again_puts_the_engine_down_for_a_while() {
+        let mut load = Load::default();
+        let mut is_often = |rounds: u32| {
+            (0..rounds).for_each(|_| _ = load.add(us(30), true));
+            load.interrupt()
+        };
+        assert_eq!((1..=SHORT_RIDES).find(|_| is_often(3)), Some(SHORT_RIDES));
+        assert!((0..100).all(|_| !is_often(20)), "each time after a load was judged");
     }
 }

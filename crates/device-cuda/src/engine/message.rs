@@ -87,7 +87,6 @@ impl Message {
             | Message::NotMade(_)
             | Message::AskPast(..)
             | Message::Past(_)
-            | Message::Printed(..)
             | Message::TurnToPrint(_)
             | Message::ForgetKernels(_)
             | Message::HoldLongWork(..)
@@ -98,6 +97,7 @@ impl Message {
             Message::StopClient(..)
             | Message::CloseClient(..)
             | Message::DescribeClient(..)
+            | Message::Printed(..)
             | Message::CheckContext
             | Message::Evacuate(..)
             | Message::HaveParted
