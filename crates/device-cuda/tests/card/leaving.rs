@@ -138,8 +138,8 @@ fn copies_in_flight_are_in_doubt_when_a_context_breaks_unannounced() {
     let [copier, culprit] = [1, 2].map(|id| ManuallyDrop::new(setup.client(id)));
     let (stream, from, to) = (copier.stream(), copier.allocate(BYTES), copier.allocate(BYTES));
     let (culprits, module) = (culprit.stream(), culprit.kernels());
-    // A second and more.
-    let tokens: Vec<u64> = (0..64).map(|_| copier.copy(stream, to, from, BYTES)).collect();
+    // Some seconds: the fault comes while they are under way.
+    let tokens: Vec<u64> = (0..512).map(|_| copier.copy(stream, to, from, BYTES)).collect();
     culprit.launch(culprits, &module, "store", 1, 1, Args::new().u64(0).u32(1));
     let (_, begun) = setup.recorder.wait_for_loss();
     let Begun::Only(pieces) = begun else { panic!("{begun:?}") };
