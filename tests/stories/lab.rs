@@ -205,7 +205,7 @@ fn a_program_that_tells_of_its_requests_is_a_workload() {
     for mode in ["cumux", "time_sliced"] {
         assert_eq!(own_rows(&report, mode), [(1, "requests".into()), (2, "requests".into())], "{}", report["parts"]);
         let wanted = [(1, "throughput"), (1, "p99_us"), (2, "throughput"), (2, "p99_us")].map(|(clients, figure)| (clients, figure.to_owned()));
-        assert_eq!(own_figures(&report, mode), wanted);
+        assert_eq!(own_figures(&report, mode), wanted, "{mode}: {}", report["parts"]);
     }
     let row = report["sharing"].as_array().unwrap().iter().find(|row| row["workload"] == "yours" && row["clients"] == 2).unwrap();
     // Not the rate of the last line: requests of both.
