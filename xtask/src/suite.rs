@@ -70,12 +70,12 @@ fn repeat(rounds: u32, mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::R
     Ok(())
 }
 
-/// The ring's protocol under the model checker. A build folder of its own: other flags would throw
-/// the usual one away.
+/// The protocols of the ring and of biased locks under the model checker. A build folder of its
+/// own: other flags would throw the usual one away.
 fn model(root: &Path) -> anyhow::Result<()> {
-    let mut command = cargo_command(root, &["test", "--quiet", "--release", "--package", "cumux-ring", "--test", "model"]);
+    let mut command = cargo_command(root, &["test", "--quiet", "--release", "--package", "cumux-ring", "--package", "cumux-locks", "--test", "model"]);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", root.join("target/loom"));
-    run(command, "the model checker found a way to break the ring")
+    run(command, "the model checker found a way to break the ring, or a lock")
 }
 
 fn cargo(root: &Path, arguments: &[&str], hint: &str) -> anyhow::Result<()> {

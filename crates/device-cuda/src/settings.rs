@@ -29,6 +29,9 @@ pub struct Settings {
     pub engines: usize,
     /// True if the executor's intake threads may carry engines (`CUMUX_CARRY=0` turns this off).
     pub carried: bool,
+    /// True if engines read the driver's locks without writing to them (`crates/locks`;
+    /// `CUMUX_BIASED_LOCKS=1` turns this on).
+    pub(crate) biased_locks: bool,
     /// True if kernels are coalesced: batches of them are launched as graphs (`CUMUX_COALESCE=0`
     /// turns this off).
     pub coalesce: bool,
@@ -76,6 +79,7 @@ impl Settings {
         let engines = number("CUMUX_DISPATCHERS")?.map_or(default_engines(cards, cores), |n| usize::try_from(n).unwrap_or(1));
         // With several cards a lane's clients have work on all of them.
         let carried = cards == 1 && number("CUMUX_CARRY")? != Some(0);
+        let biased_locks = number("CUMUX_BIASED_LOCKS")? == Some(1);
         let coalesce = number("CUMUX_COALESCE")? != Some(0);
         let polling = number("CUMUX_ENGINE_SPIN_US")?.map_or_else(|| PollPolicy::of_machine(cores), PollPolicy::of_user);
         let drain = number("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
@@ -88,6 +92,7 @@ impl Settings {
         Ok(Settings {
             engines: engines.clamp(1, MOST_ENGINES),
             carried,
+            biased_locks,
             coalesce,
             polling,
             drain: Duration::from_secs(drain),

@@ -14,7 +14,7 @@ use crate::sink::{self, IntakeLanes};
 use cumux_device::Carried;
 use cumux_environment::number_or_none;
 use cumux_link::pulse;
-use cumux_ring::awake::{Awake, Count};
+use cumux_ring::awake::Count;
 use cumux_ring::polling;
 use cumux_wire::threads::ServiceThreads;
 use rustix::event::epoll;
@@ -58,21 +58,26 @@ pub struct Intake {
     polls: Vec<OwnedFd>,
     /// Grows when sessions come and go.
     changes: Count,
-    /// How often each lane has come round.
+    /// Each lane raises its own before it does a round of the device's work, and after it, so that
+    /// it is odd meanwhile. A call of the driver may keep it there: that is the device's to judge.
     beats: Vec<Count>,
-    /// Whether each lane does a round of the device's work: a call of the driver may keep it there,
-    /// and that is the device's to judge.
-    carrying: Vec<Awake>,
     /// The thread of each lane.
     threads: Vec<OnceLock<ThreadId>>,
     /// A lane that sleeps comes round so often; none where nobody counts.
     beat_every: Option<Duration>,
 }
 
-/// Whether all lanes but those that are exempt have come round since they had come round so often.
-/// A lane computes its sessions anew when it has come round once.
-fn have_come_round(before: &[u64], now: &[u64], is_exempt: impl Fn(usize) -> bool) -> bool {
-    (0..).zip(before.iter().zip(now)).all(|(lane, (before, now))| now.wrapping_sub(*before) >= 2 || is_exempt(lane))
+/// Whether a lane with this count does a round of the device's work.
+const fn is_carrying(beats: u64) -> bool {
+    !beats.is_multiple_of(2)
+}
+
+/// Whether all lanes but the caller's own have come round since they had these counts: a lane has
+/// done its round of the device's work, or does it now, and computes its sessions anew before it
+/// touches one.
+fn have_come_round(before: &[u64], now: &[u64], own: Option<usize>) -> bool {
+    let has = |(lane, (before, now)): (usize, (&u64, &u64))| own == Some(lane) || is_carrying(*now) || now.wrapping_sub(*before) >= 2;
+    before.iter().zip(now).enumerate().all(has)
 }
 
 /// What the server is told of how often lanes have come round. One that the device keeps in its
@@ -85,13 +90,16 @@ pub struct Beats {
 impl Beats {
     /// What to tell now.
     pub fn of(&mut self, intake: &Intake) -> Vec<u64> {
-        self.add(&intake.beats(), |lane| intake.carries(lane))
+        self.add(&intake.beats())
     }
 
-    fn add(&mut self, beats: &[u64], carries: impl Fn(usize) -> bool) -> Vec<u64> {
+    fn add(&mut self, beats: &[u64]) -> Vec<u64> {
         self.added.resize(beats.len(), 0);
-        (0..).zip(&mut self.added).filter(|(lane, _)| carries(*lane)).for_each(|(_, added)| *added += 1);
-        beats.iter().zip(&self.added).map(|(beats, added)| beats.wrapping_add(*added)).collect()
+        let add = |(beats, added): (&u64, &mut u64)| {
+            *added += u64::from(is_carrying(*beats));
+            beats.wrapping_add(*added)
+        };
+        beats.iter().zip(&mut self.added).map(add).collect()
     }
 }
 
@@ -106,22 +114,15 @@ impl Intake {
             polls.push(poll);
         }
         let beats = polls.iter().map(|_| Count::default()).collect();
-        let carrying = polls.iter().map(|_| Awake::default()).collect();
         let threads = polls.iter().map(|_| OnceLock::new()).collect();
         let beat_every = pulse::limit().map(pulse::interval);
-        Ok(Arc::new(Self { sessions, shared, polls, changes: Count::default(), beats, carrying, threads, beat_every }))
+        Ok(Arc::new(Self { sessions, shared, polls, changes: Count::default(), beats, threads, beat_every }))
     }
 
-    /// How often each lane has come round.
+    /// The counts of the lanes: twice how often each has come round.
     #[must_use]
     pub fn beats(&self) -> Vec<u64> {
         self.beats.iter().map(Count::get).collect()
-    }
-
-    /// Whether a lane does a round of the device's work now.
-    #[must_use]
-    pub fn carries(&self, lane: usize) -> bool {
-        self.carrying[lane].will_see()
     }
 
     /// How often the server is told; none where it does not want to know.
@@ -199,9 +200,7 @@ impl Intake {
         // Who asks may be a lane in a call of the device: it comes round when this has returned.
         let own = std::thread::current().id();
         let own = self.threads.iter().position(|thread| thread.get() == Some(&own));
-        // One in a round of the device's work touches no session before it computes them anew.
-        let is_exempt = |lane| own == Some(lane) || self.carries(lane);
-        while !have_come_round(&before, &self.beats(), is_exempt) && Instant::now() < until {
+        while !have_come_round(&before, &self.beats(), own) && Instant::now() < until {
             (0..self.polls.len()).for_each(|lane| self.shared.wake_lane(lane));
             std::thread::sleep(SETTLE_POLL);
         }
@@ -222,7 +221,6 @@ impl Intake {
         // Work is likely to come: what is carried then needs no other thread woken.
         let mut is_woken = false;
         loop {
-            self.beats[lane].add();
             // Whose turn it is changes slowly beside a look at the rings.
             let changed = self.changes.get();
             if round.is_multiple_of(ROUNDS) || changed != known {
@@ -241,9 +239,9 @@ impl Intake {
             for session in &sessions {
                 moved |= session.intake();
             }
-            self.carrying[lane].set(true);
+            self.beats[lane].add();
             moved |= self.shared.cards.carry(lane, moved || is_woken) == Carried::Progress;
-            self.carrying[lane].set(false);
+            self.beats[lane].add();
             is_woken = false;
             if moved {
                 still_since = None;
@@ -341,16 +339,16 @@ mod tests {
     #[test]
     fn a_lane_that_the_device_keeps_counts_on_and_one_that_hangs_does_not() {
         let mut beats = Beats::default();
-        let told: Vec<_> = (0..3).map(|_| beats.add(&[7, 7], |lane| lane == 1)).collect();
-        assert_eq!(told, [[7, 8], [7, 9], [7, 10]]);
-        assert_eq!(beats.add(&[8, 8], |_| false), [8, 11], "it never goes back");
+        let told: Vec<_> = (0..3).map(|_| beats.add(&[6, 7])).collect();
+        assert_eq!(told, [[6, 8], [6, 9], [6, 10]]);
+        assert_eq!(beats.add(&[8, 8]), [8, 11], "it never goes back");
     }
 
     #[test]
-    fn a_lane_that_asks_does_not_wait_for_itself() {
-        assert!(!have_come_round(&[7, 7], &[8, 9], |_| false), "the first one may have its old list");
-        assert!(have_come_round(&[7, u64::MAX], &[9, 1], |_| false));
-        let is_own = |lane| lane == 0;
-        assert!(have_come_round(&[7, 7], &[7, 9], is_own) && !have_come_round(&[7, 7], &[9, 8], is_own));
+    fn a_lane_that_asks_does_not_wait_for_itself_nor_for_one_in_the_devices_work() {
+        assert!(!have_come_round(&[6, 6], &[6, 8], None), "the first one may have its old list");
+        assert!(!have_come_round(&[7, 6], &[8, 8], None), "it has not looked yet whether its list is old");
+        assert!(have_come_round(&[6, u64::MAX - 1], &[8, 0], None) && have_come_round(&[6, 6], &[7, 8], None));
+        assert!(have_come_round(&[6, 6], &[6, 8], Some(0)) && !have_come_round(&[6, 6], &[8, 6], Some(0)));
     }
 }

@@ -34,20 +34,20 @@ impl Session {
             // Such a device begins what follows in the stream when this returns: the journal must
             // know by then, or a successor would repeat what was done.
             let mut inner = self.lock();
-            self.mailbox().extend(reports);
+            self.leave_mail(reports);
             self.empty_mailbox(&mut inner);
             return;
         }
         match self.try_lock() {
             Some(mut inner) => {
                 let mut list = std::mem::take(&mut inner.lists.reports);
-                std::mem::swap(&mut list, &mut *self.mailbox());
+                self.take_mail(&mut list);
                 list.extend(reports);
                 self.take_in(&mut inner, &list);
                 list.clear();
                 inner.lists.reports = list;
             }
-            None => self.mailbox().extend(reports),
+            None => self.leave_mail(reports),
         }
         self.deliver_reports();
     }
@@ -125,7 +125,7 @@ impl Session {
     /// has let go. To be called without the lock by whoever had it. Whether there was anything.
     pub(crate) fn deliver_reports(&self) -> bool {
         let mut any = false;
-        while !self.mailbox().is_empty() {
+        while self.has_mail() {
             let Some(mut inner) = self.try_lock() else { break };
             any |= self.empty_mailbox(&mut inner);
         }
@@ -135,7 +135,7 @@ impl Session {
     /// Whether there was anything in it.
     pub(crate) fn empty_mailbox(&self, inner: &mut Inner) -> bool {
         let mut reports = std::mem::take(&mut inner.lists.reports);
-        std::mem::swap(&mut reports, &mut *self.mailbox());
+        self.take_mail(&mut reports);
         let any = !reports.is_empty();
         self.take_in(inner, &reports);
         reports.clear();

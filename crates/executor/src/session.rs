@@ -49,6 +49,7 @@ use crate::stream::Stream;
 use crate::suspicion::{self, Lead};
 use cumux_device::{Channel, Outcome, Resume, StreamId, Work};
 pub(crate) use cumux_link::recorder::now_ns;
+use cumux_ring::awake::Awake;
 use cumux_ring::journal::Journal;
 use cumux_ring::queue::Consumer;
 use cumux_ring::service::Service;
@@ -90,6 +91,8 @@ pub struct Session {
     inner: Mutex<Inner>,
     /// Reports of the device that came while somebody held the lock.
     mailbox: Mutex<Vec<Reported>>,
+    /// Whether there are any, so that looking takes no lock.
+    has_mail: Awake,
     /// What was made for its next extent, before its lock is taken. A lock that is held alone.
     pub(crate) prepared: Mutex<Option<PreparedExtent>>,
     /// Set once everything that a predecessor left is made anew.
@@ -254,6 +257,7 @@ impl Session {
                 lists: Lists::default(),
             }),
             mailbox: Mutex::default(),
+            has_mail: Awake::default(),
             prepared: Mutex::default(),
             opened: OnceLock::new(),
             told_of_shortage: Once::new(),
@@ -300,9 +304,31 @@ impl Session {
         if self.shared.cards.capabilities().needs_cores { Some(self.lock()) } else { self.try_lock() }
     }
 
-    /// Reports of the device that came while somebody had the changing part.
-    pub fn mailbox(&self) -> MutexGuard<'_, Vec<Reported>> {
-        self.mailbox.lock()
+    /// Leaves reports of the device to whoever has the changing part.
+    pub(crate) fn leave_mail(&self, reports: impl IntoIterator<Item = Reported>) {
+        let mut mailbox = self.mailbox.lock();
+        mailbox.extend(reports);
+        self.has_mail.set(true);
+    }
+
+    /// Whether reports were left, as far as it can be seen by now.
+    pub(crate) fn sees_mail(&self) -> bool {
+        self.has_mail.last_seen()
+    }
+
+    /// Whether reports were left before this call.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.has_mail.will_see()
+    }
+
+    /// Takes the reports that were left into an empty list.
+    pub(crate) fn take_mail(&self, into: &mut Vec<Reported>) {
+        if !self.has_mail() {
+            return;
+        }
+        let mut mailbox = self.mailbox.lock();
+        std::mem::swap(into, &mut mailbox);
+        self.has_mail.set(false);
     }
 
     #[must_use]

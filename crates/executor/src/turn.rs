@@ -20,7 +20,8 @@ impl Session {
         let Some(mut inner) = self.lock_for_intake() else { return true };
         let moved = self.take_turn(&mut inner);
         drop(inner);
-        self.deliver_reports() || moved
+        // A lane looks again and again, and before it sleeps for certain ([`Self::has_more`]).
+        self.sees_mail() && self.deliver_reports() || moved
     }
 
     /// One turn of the intake. Whether something moved. Reports wait in the mailbox until the lock
@@ -74,7 +75,7 @@ impl Session {
     /// sleeping.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        if !self.mailbox().is_empty() {
+        if self.has_mail() {
             return true;
         }
         // Somebody has it who may be at it for long: it is looked at again.

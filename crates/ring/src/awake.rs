@@ -17,6 +17,12 @@ impl Awake {
         fence(Ordering::SeqCst);
     }
 
+    /// What was announced, as far as it can be seen by now: for threads that look again and again.
+    #[must_use]
+    pub fn last_seen(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// Whether the poller will see what was queued before this call.
     #[must_use]
     pub fn will_see(&self) -> bool {
@@ -43,7 +49,9 @@ impl Number {
 }
 
 /// A number that only grows: a thread that remembers an earlier value can tell whether something
-/// has changed since. Alone in its cache lines: some threads raise theirs with every look.
+/// has changed since. Alone in its cache lines: some threads raise theirs with every look. Of two
+/// threads that each raise a number and then read the other's, one at least sees the other's new
+/// value.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Count(AtomicU64);
@@ -51,12 +59,12 @@ pub struct Count(AtomicU64);
 impl Count {
     /// Raises the number by 1.
     pub fn add(&self) {
-        self.0.fetch_add(1, Ordering::Release);
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The present value.
     #[must_use]
     pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.0.load(Ordering::SeqCst)
     }
 }

@@ -62,6 +62,7 @@ impl Clients for Card {
         self.shared.mailboxes.release(client);
         self.clients.write().remove(&client);
         self.streams.write().retain(|_, stream| stream.client.id != client);
+        self.gone.note();
         let modules = std::mem::take(&mut *closed.modules.write());
         for module in modules.into_values() {
             self.drop_module(&closed, module);

@@ -1,6 +1,5 @@
 //! A card: one GPU, opened, with its engine and helper threads. The device interface is a file for
 //! each of its traits.
-#![expect(clippy::disallowed_types, reason = "numbers streams, from any thread")]
 
 mod clients;
 mod memory;
@@ -10,6 +9,7 @@ mod queues;
 mod takeover;
 mod textures;
 
+use self::queues::Gone;
 use crate::context::{
     ClientModule, ClientStream, ContextClient, Discards, ExpectedWindows, Extents, FIRST_LOCAL, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition,
     Partitions, PinnedWindow, Sharing, VariablesHome, measure_latency, read_facts,
@@ -30,7 +30,6 @@ use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -94,7 +93,7 @@ pub struct Card {
     limits: Mutex<HashMap<CUlimit, u64>>,
     /// Arrays and objects that nobody uses any more.
     discards: Arc<Discards>,
-    next_stream: AtomicU32,
+    gone: Gone,
     drain: Duration,
     /// Where a lane finds the engine that it may carry, by the engines' numbers.
     seats: Vec<Arc<Seat<Runner>>>,
@@ -189,6 +188,7 @@ impl Card {
             latency_ns,
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
+            biased_locks: settings.biased_locks,
             polling: settings.polling,
             gate,
             mailboxes,
@@ -221,7 +221,7 @@ impl Card {
             variables: RwLock::default(),
             limits: Mutex::default(),
             discards: Arc::new(Discards::new(&driver, &shared.gate, &shared.helpers)),
-            next_stream: AtomicU32::new(1),
+            gone: Gone::default(),
             drain: settings.drain,
             seats: (0..settings.engines).map(|_| Arc::default()).collect(),
             carried: settings.carried,
@@ -268,13 +268,6 @@ impl Card {
     fn module(&self, client: ClientId, module: ModuleId) -> Result<Arc<ClientModule>, DeviceError> {
         let found = self.client(client)?.modules.read().get(&module).cloned();
         found.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no module {module}")))
-    }
-
-    /// The number of the engine that runs a stream's work.
-    fn engine_of(&self, stream: StreamId) -> Result<usize, DeviceError> {
-        self.require_context()?;
-        let engine = self.streams.read().get(&stream).map(|stream| stream.client.engine);
-        engine.ok_or_else(|| DeviceError::Invalid(format!("there is no stream {}", stream.0)))
     }
 
     /// The pinned window that holds these bytes.

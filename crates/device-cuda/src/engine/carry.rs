@@ -9,6 +9,7 @@ use super::message::Mailboxes;
 use super::run::{By, Round, Runner};
 use super::seat::{After, Seat};
 use cumux_device::Carried;
+use cumux_locks::Admitted;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,6 +69,8 @@ struct Carrier {
     /// Its own thread was asked for it and is about to let go of it.
     asked: bool,
     load: Load,
+    /// The driver's locks are read by notes.
+    admitted: Option<Admitted>,
     /// When the last round began, by the engine's clock.
     before: u64,
     /// The engine's own thread has it until then, and the next time for so long.
@@ -77,7 +80,7 @@ struct Carrier {
 
 thread_local! {
     /// Taken out while the engine does a round, in which the sink may call the device.
-    static CARRIER: RefCell<Option<Carrier>> = const { RefCell::new(None) };
+    static CARRIER: RefCell<Option<Box<Carrier>>> = const { RefCell::new(None) };
 }
 
 impl Drop for Carrier {
@@ -100,6 +103,7 @@ impl Carrier {
             runner: None,
             asked: false,
             load: Load::default(),
+            admitted: None,
             before: 0,
             until: Instant::now(),
             relief: RELIEF,
@@ -115,6 +119,7 @@ impl Carrier {
         self.asked = self.runner.is_none();
         if let Some(runner) = &mut self.runner {
             self.before = runner.tick();
+            self.admitted = self.admitted.take().or_else(|| runner.admit());
         }
     }
 
@@ -168,7 +173,7 @@ impl Carrier {
 pub(crate) fn carry(seat: &Arc<Seat<Runner>>, mailboxes: &Arc<Mailboxes>, engine: usize, moved: bool) -> Carried {
     // Another card's is dropped, and what it carried is put down.
     let own = CARRIER.take().filter(|carrier| Arc::ptr_eq(&carrier.seat, seat));
-    let mut carrier = own.unwrap_or_else(|| Carrier::new(seat, mailboxes, engine));
+    let mut carrier = own.unwrap_or_else(|| Box::new(Carrier::new(seat, mailboxes, engine)));
     let carried = carrier.go_round(moved);
     CARRIER.set(Some(carrier));
     carried

@@ -8,6 +8,7 @@ use crate::issue::STANDS_STILL_NS;
 use crate::polling::Pause;
 use crate::quiet::Until;
 use crate::track::{SHORTEST_SILENCE_NS, UnusualStandstill};
+use cumux_locks::{Admitted, admit};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -125,6 +126,7 @@ impl Engine {
     pub(crate) fn run(self, seat: &Seat<Runner>) {
         allow_short_sleeps();
         let (shared, number) = (self.shared.clone(), self.number);
+        let _admitted = shared.biased_locks.then(admit);
         let mailbox = shared.mailboxes.of(number);
         mailbox.set_reader();
         let mut runner = Box::new(Runner { engine: self, watch: Watch::default(), messages: Vec::new() });
@@ -163,6 +165,11 @@ impl Runner {
     /// True if the engine has something to do before the next message comes.
     pub(super) fn goes_on(&self) -> bool {
         !self.messages.is_empty() || !self.engine.may_be_carried() || self.engine.waits() || self.watch.said_that_it_stands
+    }
+
+    /// Has the calling thread read the driver's locks without writing to them, if that is wanted.
+    pub(super) fn admit(&self) -> Option<Admitted> {
+        self.engine.shared.biased_locks.then(admit)
     }
 
     /// The engine's time, as it was read last, in nanoseconds.

@@ -1,0 +1,223 @@
+//! Locks of the C library, through the functions that replace its own: threads that read by notes,
+//! threads that read as before, and writers.
+#![cfg(all(target_arch = "x86_64", target_env = "gnu", not(loom)))]
+#![allow(clippy::disallowed_types, reason = "what threads of a test tell each other")]
+
+use cumux_locks::{Admitted, admit};
+use libc::{PTHREAD_RWLOCK_INITIALIZER, pthread_rwlock_t};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// More reads than make a lock biased.
+const MANY: usize = 50_000;
+
+/// A lock with two numbers that are always equal, if nobody reads while somebody writes.
+struct Pair {
+    lock: UnsafeCell<pthread_rwlock_t>,
+    numbers: UnsafeCell<[u64; 2]>,
+}
+
+// SAFETY: the numbers are read and written with the lock held alone.
+unsafe impl Sync for Pair {}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair { lock: UnsafeCell::new(PTHREAD_RWLOCK_INITIALIZER), numbers: UnsafeCell::default() }
+    }
+
+    fn place(&self) -> *mut pthread_rwlock_t {
+        self.lock.get()
+    }
+
+    fn call(&self, function: unsafe extern "C" fn(*mut pthread_rwlock_t) -> i32) -> i32 {
+        // SAFETY: the lock is valid, and each caller follows the rules of POSIX.
+        unsafe { function(self.lock.get()) }
+    }
+
+    fn read(&self) -> [u64; 2] {
+        assert_eq!(self.call(cumux_locks::pthread_rwlock_rdlock), 0);
+        // SAFETY: the lock is held for reading.
+        let numbers = unsafe { self.numbers.get().read_volatile() };
+        assert_eq!(self.call(cumux_locks::pthread_rwlock_unlock), 0);
+        numbers
+    }
+
+    fn write(&self) {
+        assert_eq!(self.call(cumux_locks::pthread_rwlock_wrlock), 0);
+        // SAFETY: the lock is held for writing.
+        unsafe {
+            let [first, second] = self.numbers.get().read_volatile();
+            (&raw mut (*self.numbers.get())[0]).write_volatile(first + 1);
+            (&raw mut (*self.numbers.get())[1]).write_volatile(second + 1);
+        }
+        assert_eq!(self.call(cumux_locks::pthread_rwlock_unlock), 0);
+    }
+
+    /// Makes it biased.
+    fn bias(&self) {
+        (0..MANY).for_each(|_| _ = self.read());
+    }
+
+    /// The count of readers in the C library's own word: it does not change by a read of a note.
+    fn readers_of_the_c_library(&self) -> u32 {
+        // SAFETY: the first word of the lock counts readers (glibc, struct_rwlock.h).
+        unsafe { self.lock.get().cast::<u32>().read_volatile() }
+    }
+}
+
+#[test]
+fn nobody_reads_while_somebody_writes() {
+    const WRITES: u64 = 100;
+    let (pair, is_over, reads) = (Pair::new(), AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for is_admitted in [true, true, false] {
+            let (pair, is_over, reads) = (&pair, &is_over, &reads);
+            scope.spawn(move || {
+                let _admitted: Option<Admitted> = is_admitted.then(admit);
+                while !is_over.load(Ordering::Relaxed) {
+                    let [first, second] = pair.read();
+                    assert_eq!(first, second);
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..WRITES {
+                        pair.write();
+                        // Enough for the lock to be biased again.
+                        let until = reads.load(Ordering::Relaxed) + MANY;
+                        while reads.load(Ordering::Relaxed) < until {
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(pair.read(), [2 * WRITES; 2]);
+}
+
+#[test]
+fn a_read_by_a_note_leaves_the_lock_untouched_and_others_are_refused() {
+    let pair = Pair::new();
+    let admitted = admit();
+    pair.bias();
+    assert_eq!(pair.call(cumux_locks::pthread_rwlock_rdlock), 0);
+    assert_eq!(pair.readers_of_the_c_library(), 0, "it is biased");
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(|| pair.call(cumux_locks::pthread_rwlock_trywrlock)).join().expect("no panic");
+        assert_eq!(refused, libc::EBUSY);
+        let reader = scope.spawn(|| [cumux_locks::pthread_rwlock_tryrdlock, cumux_locks::pthread_rwlock_unlock].map(|function| pair.call(function)));
+        assert_eq!(reader.join().expect("no panic"), [0, 0], "who is not admitted reads beside it");
+    });
+    assert_eq!(pair.call(cumux_locks::pthread_rwlock_unlock), 0);
+    assert_eq!((pair.call(cumux_locks::pthread_rwlock_trywrlock), pair.call(cumux_locks::pthread_rwlock_unlock)), (0, 0));
+    drop(admitted);
+    assert_eq!(pair.read(), [0, 0]);
+}
+
+/// A thread that reads a second time, and one that it waits for, may do so while a writer waits:
+/// the C library prefers readers.
+#[test]
+fn who_reads_does_not_wait_for_a_writer_that_waits_for_it() {
+    let (pair, waits, has_read) = (Pair::new(), AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _admitted = admit();
+            pair.bias();
+            assert_eq!(pair.call(cumux_locks::pthread_rwlock_rdlock), 0);
+            waits.store(true, Ordering::SeqCst);
+            // The writer has ended the bias: nobody else can read by a note any more.
+            while bias_word(&pair) >> 32 != 1 {
+                std::thread::yield_now();
+            }
+            assert_eq!(pair.read(), [0, 0], "a second time");
+            while has_read.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(pair.call(cumux_locks::pthread_rwlock_unlock), 0);
+        });
+        while !waits.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let writer = scope.spawn(|| pair.write());
+        while bias_word(&pair) >> 32 != 1 {
+            std::thread::yield_now();
+        }
+        assert_eq!(pair.read(), [0, 0], "another one");
+        has_read.store(1, Ordering::SeqCst);
+        writer.join().expect("no panic");
+    });
+    assert_eq!(pair.read(), [1, 1]);
+}
+
+fn bias_word(pair: &Pair) -> u64 {
+    // SAFETY: the word at 40 is this crate's, and aligned.
+    unsafe { pair.lock.get().cast::<u64>().add(5).read_volatile() }
+}
+
+#[test]
+fn a_writer_with_a_time_limit_gives_up() {
+    let pair = Pair::new();
+    let _admitted = admit();
+    pair.bias();
+    assert_eq!(pair.call(cumux_locks::pthread_rwlock_rdlock), 0);
+    let past = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                // SAFETY: the lock and the time are valid.
+                let late = unsafe {
+                    [
+                        cumux_locks::pthread_rwlock_timedwrlock(pair.place(), &past),
+                        cumux_locks::pthread_rwlock_clockwrlock(pair.place(), libc::CLOCK_MONOTONIC, &past),
+                    ]
+                };
+                assert_eq!(late, [libc::ETIMEDOUT; 2]);
+            })
+            .join()
+            .expect("no panic");
+    });
+    assert_eq!(pair.call(cumux_locks::pthread_rwlock_unlock), 0);
+    pair.write();
+    assert_eq!(pair.read(), [1, 1]);
+}
+
+/// A lock that processes share is the C library's alone.
+#[test]
+fn a_lock_that_processes_share_is_left_alone() {
+    let pair = Pair::new();
+    // SAFETY: the attributes and the lock are places for them, and are made before they are used.
+    unsafe {
+        let mut attributes = std::mem::zeroed();
+        assert_eq!(libc::pthread_rwlockattr_init(&raw mut attributes), 0);
+        assert_eq!(libc::pthread_rwlockattr_setpshared(&raw mut attributes, libc::PTHREAD_PROCESS_SHARED), 0);
+        assert_eq!(libc::pthread_rwlock_init(pair.lock.get(), &raw const attributes), 0);
+    }
+    let _admitted = admit();
+    pair.bias();
+    pair.write();
+    assert_eq!((bias_word(&pair), pair.read()), (0, [1, 1]));
+}
+
+/// More threads than there are lines.
+#[test]
+fn who_finds_no_line_reads_as_before() {
+    let pair = Pair::new();
+    let all_here = std::sync::Barrier::new(40);
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| {
+                let _admitted = admit();
+                all_here.wait();
+                pair.bias();
+            });
+        }
+    });
+    pair.write();
+    assert_eq!(pair.read(), [1, 1]);
+}
