@@ -243,7 +243,8 @@ impl Intake {
             moved |= self.shared.cards.carry(lane, moved || is_woken) == Carried::Progress;
             self.beats[lane].add();
             is_woken = false;
-            if moved {
+            // The list is an old one: nothing of it is touched any more.
+            if moved || self.changes.get() != known {
                 still_since = None;
                 continue;
             }

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! bit 63      biased: admitted threads read without the C library's lock
-//! bits 32-62  writers that wait for the lock
+//! bit 62      it has been biased once
+//! bits 32-61  writers that wait for the lock
 //! bits 0-31   reads since the last writer, as far as they were counted
 //! ```
 #![expect(clippy::disallowed_types, reason = "a lock between threads of this process")]
@@ -11,8 +12,9 @@
 use crate::sync::{AtomicU64, Ordering};
 
 const BIASED: u64 = 1 << 63;
+const ONCE: u64 = 1 << 62;
 const WRITER: u64 = 1 << 32;
-const WRITERS: u64 = BIASED - WRITER;
+const WRITERS: u64 = ONCE - WRITER;
 const READS: u64 = WRITER - 1;
 
 /// So many reads by admitted threads without a writer between make a lock biased: a writer then
@@ -52,16 +54,18 @@ impl Bias {
             self.0.fetch_add(reads, Ordering::Relaxed);
         } else if now & WRITERS == 0 {
             // Who comes between has made the word another one.
-            let _ = self.0.compare_exchange(now, BIASED, Ordering::SeqCst, Ordering::Relaxed);
+            let _ = self.0.compare_exchange(now, BIASED | ONCE, Ordering::SeqCst, Ordering::Relaxed);
         }
     }
 
     /// A writer waits from now on until [`Self::stop_waiting`]: the lock is not biased, and does
-    /// not become so.
-    pub fn begin_waiting(&self) {
-        let turn_off = |now: u64| Some((now & WRITERS) + WRITER);
-        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn_off);
+    /// not become so. Returns whether some may read it by a note.
+    #[must_use]
+    pub fn begin_waiting(&self) -> bool {
+        let turn_off = |now: u64| Some((now & (WRITERS | ONCE)) + WRITER);
+        let before = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn_off);
         settle();
+        before.is_ok_and(|before| before & ONCE != 0)
     }
 
     /// The writer has the lock, or has given up.
@@ -85,8 +89,7 @@ mod tests {
         assert!(!bias.is_on());
         count(&bias, 1);
         assert!(bias.is_on());
-        bias.begin_waiting();
-        assert!(!bias.is_on());
+        assert!(bias.begin_waiting() && !bias.is_on());
         bias.stop_waiting();
         count(&bias, WORTH_IT);
         assert!(!bias.is_on(), "the reads before the writer do not count");
@@ -97,8 +100,7 @@ mod tests {
     #[test]
     fn nothing_is_biased_while_a_writer_waits() {
         let bias = Bias::default();
-        bias.begin_waiting();
-        bias.begin_waiting();
+        assert!(!bias.begin_waiting() && !bias.begin_waiting(), "it has never been biased");
         bias.stop_waiting();
         (0..3).for_each(|_| count(&bias, WORTH_IT));
         assert!(!bias.is_on());

@@ -1,6 +1,7 @@
 //! The functions of the C library that this program replaces for itself and all its libraries.
 //!
-//! Everything here may be called by any library at any time: it neither panics nor allocates.
+//! Everything here may be called by any library at any time: it does not panic, and allocates
+//! nothing, but for what `dlsym` says where the C library has no such function.
 #![expect(clippy::disallowed_types, reason = "a lock between threads of this process, and the C library's functions")]
 
 use crate::bias::Bias;
@@ -111,8 +112,8 @@ unsafe fn read(lock: *mut pthread_rwlock_t, original: impl FnOnce() -> c_int) ->
 unsafe fn write(lock: *mut pthread_rwlock_t, deadline: Option<Instant>, late: c_int, original: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: as the caller says.
     let Some(bias) = (unsafe { bias_of(lock) }) else { return original() };
-    bias.begin_waiting();
-    let result = if readers::wait(lock.addr(), deadline) { original() } else { late };
+    let may_be_read = bias.begin_waiting();
+    let result = if !may_be_read || readers::wait(lock.addr(), deadline) { original() } else { late };
     bias.stop_waiting();
     result
 }

@@ -6,8 +6,9 @@
 //! locking", Dice and Kogan, BRAVO, USENIX ATC 2019).
 //!
 //! `pthread_rwlock_rdlock` and its siblings are exported under the C library's own names, and the
-//! dynamic linker prefers those of the program: `bin/cumux` exports them (its `build.rs`). A
-//! program that does not is not changed.
+//! dynamic linker prefers those of the program. Each program that is linked with this crate exports
+//! them; `bin/cumux` asks for it, too (its `build.rs`). Where nobody is admitted, a writer has two
+//! steps more on a line that it writes anyhow.
 //!
 //! Invariants:
 //! - The C library's lock is always below: whoever is not admitted, and whoever writes, has it.
@@ -15,6 +16,8 @@
 //!   others may begin to read, as the C library allows by default: a thread that reads twice does
 //!   not wait for a writer between.
 //! - A lock that processes share is left to the C library.
+//! - Whoever unlocks is who has locked, as POSIX demands. A child that is forked, and does not call
+//!   `exec`, does not use these locks: notes of its parent would stay.
 //!
 //! ```text
 //!            enough reads, no writer waits          a writer comes

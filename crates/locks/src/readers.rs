@@ -6,7 +6,7 @@ use crate::notes::{MOST_LOCKS, Notes};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Most threads that are admitted at once. Others read as before.
 const MOST_THREADS: usize = 32;
@@ -28,8 +28,8 @@ struct Own {
     times: u32,
 }
 
-/// One read of so many is counted.
-const SAMPLE: u64 = 64;
+/// One read of so many is counted. A prime, so that it is not always the same one of several locks.
+const SAMPLE: u64 = 61;
 
 thread_local! {
     /// Reads since the last one that was counted.
@@ -59,14 +59,19 @@ pub fn admit() -> Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         let Some(own) = OWN.get() else { return };
-        let times = own.times.saturating_sub(1);
-        if times > 0 {
-            return OWN.set(Some(Own { times, ..own }));
-        }
-        // A thread that still reads keeps its line, and unlocks as before.
-        if DEPTHS.get() == [0; MOST_LOCKS] {
+        let own = Own { times: own.times.saturating_sub(1), ..own };
+        OWN.set(Some(own));
+        own.leave_if_over();
+    }
+}
+
+impl Own {
+    /// Gives the line back if the thread is not admitted any more. One that still reads keeps it
+    /// until it has unlocked.
+    fn leave_if_over(self) {
+        if self.times == 0 && DEPTHS.get() == [0; MOST_LOCKS] {
             OWN.set(None);
-            own.line.is_taken.store(false, Ordering::Release);
+            self.line.is_taken.store(false, Ordering::Release);
         }
     }
 }
@@ -86,13 +91,16 @@ pub(crate) fn count_read() -> Option<u64> {
 
 /// Begins to read the lock of this address, if it is biased and the thread is admitted.
 pub(crate) fn begin(lock: usize, bias: &Bias) -> bool {
-    let Some(Own { line, .. }) = OWN.get() else { return false };
+    let Some(Own { line, times }) = OWN.get() else { return false };
     let mut depths = DEPTHS.get();
     // A second time: also while a writer waits for this thread.
     if let Some(place) = line.notes.place_of(lock) {
         depths[place] += 1;
         DEPTHS.set(depths);
         return true;
+    }
+    if times == 0 {
+        return false;
     }
     let Some(place) = line.notes.begin(lock, bias) else { return false };
     depths[place] = 1;
@@ -102,13 +110,14 @@ pub(crate) fn begin(lock: usize, bias: &Bias) -> bool {
 
 /// Ends a read that [`begin`] has begun. False if there is none.
 pub(crate) fn end(lock: usize) -> bool {
-    let Some(Own { line, .. }) = OWN.get() else { return false };
-    let Some(place) = line.notes.place_of(lock) else { return false };
+    let Some(own) = OWN.get() else { return false };
+    let Some(place) = own.line.notes.place_of(lock) else { return false };
     let mut depths = DEPTHS.get();
     depths[place] = depths[place].saturating_sub(1);
     DEPTHS.set(depths);
     if depths[place] == 0 {
-        line.notes.end(place);
+        own.line.notes.end(place);
+        own.leave_if_over();
     }
     true
 }
@@ -116,6 +125,18 @@ pub(crate) fn end(lock: usize) -> bool {
 /// True if an admitted thread reads the lock of this address.
 pub(crate) fn is_read(lock: usize) -> bool {
     LINES.iter().any(|line| line.notes.name(lock))
+}
+
+/// Sleeps for some 50 us. Unlike the C library's own sleep it is no place at which a thread may be
+/// cancelled, as `pthread_rwlock_wrlock` is none, and it leaves `errno` as it is.
+fn pause() {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+    // SAFETY: the kernel reads the time and writes nothing; `errno` is the calling thread's.
+    unsafe {
+        let error = *libc::__errno_location();
+        libc::syscall(libc::SYS_nanosleep, &raw const time, std::ptr::null_mut::<libc::timespec>());
+        *libc::__errno_location() = error;
+    }
 }
 
 /// Waits until no admitted thread reads the lock of this address, no longer than until `deadline`.
@@ -131,7 +152,7 @@ pub(crate) fn wait(lock: usize, deadline: Option<Instant>) -> bool {
         match looks {
             0..LOOKS => std::hint::spin_loop(),
             LOOKS..128 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
+            _ => pause(),
         }
         looks = (looks + 1).min(2 * LOOKS);
     }
