@@ -25,10 +25,6 @@ impl Pair {
         Pair { lock: UnsafeCell::new(PTHREAD_RWLOCK_INITIALIZER), numbers: UnsafeCell::default() }
     }
 
-    fn place(&self) -> *mut pthread_rwlock_t {
-        self.lock.get()
-    }
-
     fn call(&self, function: unsafe extern "C" fn(*mut pthread_rwlock_t) -> i32) -> i32 {
         // SAFETY: the lock is valid, and each caller follows the rules of POSIX.
         unsafe { function(self.lock.get()) }
@@ -106,19 +102,26 @@ fn nobody_reads_while_somebody_writes() {
     assert!(biased.into_inner() > 10, "writers came to a biased lock");
 }
 
-#[test]
-fn a_read_by_a_note_leaves_the_lock_untouched_and_others_are_refused() {
-    let pair = Pair::new();
-    let admitted = admit();
+/// A lock that the calling thread reads by a note. In a box: it must not move.
+fn read_by_a_note() -> (Box<Pair>, Admitted) {
+    let (pair, admitted) = (Box::new(Pair::new()), admit());
     pair.bias();
     assert_eq!(pair.call(cumux_locks::pthread_rwlock_rdlock), 0);
     assert_eq!(pair.readers_of_the_c_library(), 0, "it is biased");
-    std::thread::scope(|scope| {
-        let refused = scope.spawn(|| pair.call(cumux_locks::pthread_rwlock_trywrlock)).join().expect("no panic");
-        assert_eq!(refused, libc::EBUSY);
-        let reader = scope.spawn(|| [cumux_locks::pthread_rwlock_tryrdlock, cumux_locks::pthread_rwlock_unlock].map(|function| pair.call(function)));
-        assert_eq!(reader.join().expect("no panic"), [0, 0], "who is not admitted reads beside it");
-    });
+    (pair, admitted)
+}
+
+/// What another thread gets that calls these.
+fn elsewhere<const N: usize>(pair: &Pair, functions: [unsafe extern "C" fn(*mut pthread_rwlock_t) -> i32; N]) -> [i32; N] {
+    std::thread::scope(|scope| scope.spawn(|| functions.map(|function| pair.call(function))).join().expect("no panic"))
+}
+
+#[test]
+fn a_read_by_a_note_leaves_the_lock_untouched_and_writers_are_refused() {
+    let (pair, admitted) = read_by_a_note();
+    assert_eq!(elsewhere(&pair, [cumux_locks::pthread_rwlock_trywrlock]), [libc::EBUSY]);
+    let read = [cumux_locks::pthread_rwlock_tryrdlock, cumux_locks::pthread_rwlock_unlock];
+    assert_eq!(elsewhere(&pair, read), [0, 0], "who is not admitted reads beside it");
     assert_eq!(pair.call(cumux_locks::pthread_rwlock_unlock), 0);
     assert_eq!((pair.call(cumux_locks::pthread_rwlock_trywrlock), pair.call(cumux_locks::pthread_rwlock_unlock)), (0, 0));
     drop(admitted);
@@ -172,26 +175,17 @@ fn bias_word(pair: &Pair) -> u64 {
 
 #[test]
 fn a_writer_with_a_time_limit_gives_up() {
-    let pair = Pair::new();
-    let _admitted = admit();
-    pair.bias();
-    assert_eq!(pair.call(cumux_locks::pthread_rwlock_rdlock), 0);
-    let past = libc::timespec { tv_sec: 1, tv_nsec: 0 };
-    std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                // SAFETY: the lock and the time are valid.
-                let late = unsafe {
-                    [
-                        cumux_locks::pthread_rwlock_timedwrlock(pair.place(), &past),
-                        cumux_locks::pthread_rwlock_clockwrlock(pair.place(), libc::CLOCK_MONOTONIC, &past),
-                    ]
-                };
-                assert_eq!(late, [libc::ETIMEDOUT; 2]);
-            })
-            .join()
-            .expect("no panic");
-    });
+    unsafe extern "C" fn timed(lock: *mut pthread_rwlock_t) -> i32 {
+        // SAFETY: as the caller says of the lock; the time is valid.
+        unsafe { cumux_locks::pthread_rwlock_timedwrlock(lock, &PAST) }
+    }
+    unsafe extern "C" fn clocked(lock: *mut pthread_rwlock_t) -> i32 {
+        // SAFETY: as above.
+        unsafe { cumux_locks::pthread_rwlock_clockwrlock(lock, libc::CLOCK_MONOTONIC, &PAST) }
+    }
+    const PAST: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+    let (pair, _admitted) = read_by_a_note();
+    assert_eq!(elsewhere(&pair, [timed, clocked]), [libc::ETIMEDOUT; 2]);
     assert_eq!(pair.call(cumux_locks::pthread_rwlock_unlock), 0);
     pair.write();
     assert_eq!(pair.read(), [1, 1]);
@@ -216,12 +210,9 @@ fn a_lock_that_processes_share_is_left_alone() {
 
 #[test]
 fn who_leaves_while_it_reads_unlocks_as_before() {
-    let pair = Pair::new();
-    let admitted = admit();
-    pair.bias();
-    assert_eq!(pair.call(cumux_locks::pthread_rwlock_rdlock), 0);
+    let (pair, admitted) = read_by_a_note();
     drop(admitted);
-    std::thread::scope(|scope| assert_eq!(scope.spawn(|| pair.call(cumux_locks::pthread_rwlock_trywrlock)).join().expect("no panic"), libc::EBUSY));
+    assert_eq!(elsewhere(&pair, [cumux_locks::pthread_rwlock_trywrlock]), [libc::EBUSY]);
     assert_eq!(pair.call(cumux_locks::pthread_rwlock_unlock), 0);
     pair.write();
     assert_eq!(pair.read(), [1, 1]);

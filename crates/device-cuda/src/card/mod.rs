@@ -93,6 +93,7 @@ pub struct Card {
     limits: Mutex<HashMap<CUlimit, u64>>,
     /// Arrays and objects that nobody uses any more.
     discards: Arc<Discards>,
+    /// How many streams have gone, for threads that remember some.
     gone: Gone,
     drain: Duration,
     /// Where a lane finds the engine that it may carry, by the engines' numbers.

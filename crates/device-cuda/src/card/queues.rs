@@ -1,5 +1,5 @@
 //! The streams of a card.
-#![expect(clippy::disallowed_types, reason = "numbers streams, from any thread")]
+#![expect(clippy::disallowed_types, reason = "numbers streams and counts those that have gone, from any thread")]
 
 use super::Card;
 use crate::context::{ClientStream, Urgency};
