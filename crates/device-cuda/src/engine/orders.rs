@@ -35,8 +35,9 @@ const PART_OF_TIME: u64 = 400;
 /// what one needs who has just begun.
 const MOST_SAVED_NS: i64 = 120_000_000;
 const MOST_BORROWED_NS: i64 = 30_000_000;
-/// What a client that has just come adds to what is saved, in nanoseconds. Without it, those that
-/// come when others have used up everything would have no chains for seconds.
+/// What a client that has just come adds to what is saved, in nanoseconds; a debt of those before
+/// is forgiven. Without it, those that come when others have used up everything would have no
+/// chains for seconds.
 const NEWCOMERS_NS: u64 = 8_000_000;
 /// Orders that are not urgent are gathered until there are so many, or for so long, in nanoseconds:
 /// a stop for one chain costs nearly as much as one for many.
@@ -112,7 +113,7 @@ impl<T> Orders<T> {
     /// A client has a stream: if it has just come, it will need chains.
     pub(super) fn welcome_client(&mut self, client: ClientId) {
         if self.clients.insert(client) {
-            self.saved_ns = self.saved_ns.saturating_add_unsigned(NEWCOMERS_NS).min(MOST_SAVED_NS);
+            self.saved_ns = self.saved_ns.max(0).saturating_add_unsigned(NEWCOMERS_NS).min(MOST_SAVED_NS);
         }
     }
 
@@ -331,7 +332,7 @@ mod tests {
     #[test]
     fn who_comes_when_everything_is_used_up_has_chains_made() {
         let (mut orders, begun) = (Orders::default(), 1_000 * GATHERS_NS);
-        (orders.saved_ns, orders.counted_ns) = (-1, begun);
+        (orders.saved_ns, orders.counted_ns) = (-2 * MOST_BORROWED_NS, begun);
         (0..WORTH_A_STOP).for_each(|_| orders.add((), false, begun));
         assert_eq!(make(&mut orders, begun, 1), None);
         orders.welcome_client(7);
