@@ -1,6 +1,8 @@
 //! `cumux record` and `cumux lab` as people use them.
 
+use cumux_lab::replay::predictions;
 use cumux_link::Process;
+use cumux_planner::profile;
 use cumux_testkit::{Watchdog, cuda_compilers, cumux, example, processes_of};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -149,6 +151,11 @@ fn the_lab_decides_judges_and_writes_its_report() {
     assert!(sizes.len() == 4 && sizes[3]["kernels_ms"].as_f64() > sizes[0]["kernels_ms"].as_f64(), "{}", report["overlap"]);
     assert_eq!(report["mig"]["profiles"].as_array().unwrap().len(), 7, "{}", report["mig"]);
     assert!(!report["timelines"].as_array().unwrap().is_empty() && !report["model"]["pairs"].as_array().unwrap().is_empty());
+    // Predictions are for the host on which the lab runs: from the report and its profiles they
+    // come again.
+    let again = predictions(&report, |workload| profile::read(&fs::read_to_string(place.path(&format!("report/profiles/{workload}.json"))).ok()?).ok());
+    assert!(again.iter().any(|pair| pair.mode == "mps" && pair.clients == 4), "{again:?}");
+    assert!(again.iter().all(|pair| pair.error() < 5.0), "{again:?}");
     let page = fs::read_to_string(place.path("report/report.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n") && page.contains("class=\"decision\"") && !page.contains("://"));
     // What is written for administrators is what the programs take that read it.

@@ -27,7 +27,7 @@ use crate::device::{self, DeviceName, with_fallback};
 use crate::{library, say};
 use anyhow::Context as _;
 use clap::Args;
-use cumux_lab::report::{LabPart, Made, Outcome, Verdict};
+use cumux_lab::report::{LabPart, Outcome, Verdict};
 use cumux_lab::summary;
 use indicatif::{ProgressBar, ProgressStyle};
 use output::Folder;
@@ -83,7 +83,7 @@ pub fn main(arguments: &LabArguments) -> anyhow::Result<u8> {
     progress.end();
     folder.write_profiles(lab.profiles())?;
     let mut report = lab.report;
-    report.made = Made { seconds: begun.elapsed().as_secs_f64(), ..output::made(arguments.quick) };
+    report.made.seconds = begun.elapsed().as_secs_f64();
     folder.write(&mut report)?;
     if quiet {
         say::line(serde_json::to_string_pretty(&report).context("cannot write JSON")?)?;

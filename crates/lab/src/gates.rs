@@ -162,7 +162,7 @@ fn model(report: &Report) -> Vec<Gate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Basis, CrowdRow, FaultRow, LabPart, Row};
+    use crate::report::{Basis, CrowdRow, FaultRow, LabPart, Made, Row};
 
     fn row(mode: &str, clients: u32, source: Source, throughput: f64, slowdown: f64) -> Row {
         let workload = "matmul".to_owned();
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn each_gate_can_fail() {
-        let mut report = Report::new();
+        let mut report = Report::new(Made::default());
         assert!(judge(&report, &[]).iter().all(|gate| gate.verdict == Verdict::NotJudged && !gate.why.is_empty()));
         report.sharing = vec![row("time_sliced", 2, Source::Measured, 10.0, 2.0)];
         report.streams = vec![crate::report::StreamsRow { kernel: "matmul", blocks: 1, one_ms: 2.0, two_ms: 1.0, speedup: 2.0 }];
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_gate_fails_with_the_part_that_would_have_given_its_figure() {
         let failed = |name: &str| LabPart { name: name.into(), outcome: Outcome::Failed, why: "the card is busy".into(), seconds: 1.0 };
-        let mut report = Report::new();
+        let mut report = Report::new(Made::default());
         for (part, gates) in [
             ("streams", vec!["two streams"]),
             ("time-slicing", vec!["processes"]),
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn each_of_two_processes_is_held_against_the_gate() {
-        let mut report = Report::new();
+        let mut report = Report::new(Made::default());
         report.sharing = vec![row("time_sliced", 2, Source::Measured, 10.0, 2.0)];
         let crowd = |least, most| CrowdRow {
             mode: "time_sliced".into(),
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_software_gpu_is_judged_by_its_model() {
-        let mut report = Report::new();
+        let mut report = Report::new(Made::default());
         report.device.software = true;
         report.sharing = vec![
             row("streams", 1, Source::Predicted, 10.0, 1.0),

@@ -7,6 +7,8 @@ use cumux_planner::profile::{CardFacts, Profile};
 use cumux_planner::simulate::{Arrival, Effort, Load, Submission, quantile, run};
 use cumux_planner::work::{Machine, Work};
 
+/// Requests of each client in a prediction.
+pub const REQUESTS: u32 = 100;
 /// Most events of one simulation: seconds, for sixteen copies of a large model.
 const MOST_EVENTS: u64 = 4_000_000;
 /// Launches of one simulation, as long as each copy has this many requests.
@@ -161,7 +163,7 @@ fn share_beside(machine: &Machine, program: Program<'_>, (mode, clients): (Mode,
     let trial = Trial { requests: trial.requests.min((MOST_LAUNCHES / launches).max(LEAST_REQUESTS)), ..trial };
     let load = |client: usize| Load { work: &work, arrival: Arrival::Closed, context: mode.context(client), cap: machine.multiprocessors };
     let loads: Vec<Load<'_>> = (0..clients as usize).map(load).collect();
-    let submission = mode.submission(trial.on.engines).on_host(trial.host * busy * program.pace);
+    let submission = mode.submission(trial.on).on_host(trial.host * busy * program.pace);
     let submission = Submission { slowest: mode.slowest_submission(on_host, trial.on), ..submission };
     row(machine, &loads, mode, program.name, submission, trial.requests)
 }

@@ -1,6 +1,6 @@
 //! The lab's results. docs/lab.md explains each field.
 
-use cumux_planner::mode::{LAUNCH_NS, Mode};
+use cumux_planner::mode::{LAUNCH_NS, Mode, ServedHost};
 use serde::Serialize;
 
 /// The ways whose predictions are compared with what the lab measures.
@@ -76,6 +76,14 @@ pub struct Made {
     pub quick: bool,
     /// How long it took.
     pub seconds: f64,
+}
+
+impl Made {
+    /// The machine, with what serves clients there.
+    #[must_use]
+    pub fn host(&self) -> ServedHost {
+        ServedHost { processors: u32::try_from(self.processors).unwrap_or(u32::MAX), engines: self.engines, lanes: self.lanes }
+    }
 }
 
 /// The card.
@@ -429,10 +437,10 @@ pub struct Decision {
 }
 
 impl Report {
-    /// An empty one.
+    /// An empty one that is made there. Predictions are for that host.
     #[must_use]
-    pub fn new() -> Self {
-        Self { format: FORMAT, version: VERSION, ..Self::default() }
+    pub fn new(made: Made) -> Self {
+        Self { format: FORMAT, version: VERSION, made, ..Self::default() }
     }
 
     /// The row of so many copies, if there is one.
@@ -586,7 +594,7 @@ mod tests {
     #[test]
     fn only_figures_of_requests_are_compared_with_predictions() {
         for (basis, wanted) in [(Basis::Requests, vec!["throughput", "p99_us"]), (Basis::Rate, vec!["throughput"]), (Basis::Programs, vec![])] {
-            let mut report = Report::new();
+            let mut report = Report::new(Made::default());
             report.sharing = vec![row("cumux", 2, Source::Measured, basis), row("cumux", 2, Source::Predicted, Basis::Requests)];
             report.compare();
             assert_eq!(report.model.pairs.iter().map(|pair| pair.figure).collect::<Vec<_>>(), wanted, "{basis:?}");
@@ -605,7 +613,7 @@ mod tests {
 
     #[test]
     fn one_copy_by_each_measured_way_is_alone() {
-        let mut report = Report::new();
+        let mut report = Report::new(Made::default());
         report.sharing = vec![
             row("cumux", 1, Source::Measured, Basis::Requests),
             row("cumux", 2, Source::Measured, Basis::Requests),
@@ -618,7 +626,7 @@ mod tests {
 
     #[test]
     fn the_worst_prediction_of_a_workload_is_known() {
-        let mut report = Report::new();
+        let mut report = Report::new(Made::default());
         let pair = |workload: &str, figure, predicted| Pair { mode: "mps".into(), workload: workload.into(), clients: 1, figure, measured: 10.0, predicted };
         report.model.pairs =
             vec![pair("yours", "throughput", 12.0), pair("yours", "throughput", 40.0), pair("yours", "p99_us", 900.0), pair("tiny", "throughput", 90.0)];

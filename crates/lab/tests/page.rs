@@ -96,7 +96,7 @@ fn report(name: &str, value: f64) -> Report {
             plan: serde_json::json!({ "a": name }),
         }),
         artifacts: vec![text()],
-        ..Report::new()
+        ..Report::new(Made::default())
     };
     report.compare();
     report

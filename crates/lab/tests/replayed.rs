@@ -1,4 +1,4 @@
-//! What the lab has measured on two cards, predicted once more from what it has recorded there.
+//! What the lab has measured on three cards, predicted once more from what it has recorded there.
 
 use cumux_lab::replay::pairs;
 use cumux_lab::report::{Pair, median_and_worst};
@@ -37,6 +37,20 @@ fn the_model_still_says_what_the_lab_has_measured() {
         assert_eq!(found.len(), 120, "{folder}");
         require_within(5.0, 28.0, &found);
     }
+}
+
+/// The same on an H200 with three engines and a lane for each (benches/results/lab-three-lanes, of
+/// which the profile of ResNet-50 was lost): within 28 %, but for one. Of sixteen programs with
+/// tiny kernels on sixteen processors 99 of 100 requests took 1.1 ms at most, 18 times the mean: a
+/// thread of an executor had no processor for that long. No model of the mean says that.
+#[test]
+fn a_lane_for_each_engine_is_foreseen() {
+    let mut found = replay("lab-three-lanes", |workload| OWN.contains(&workload));
+    let is_known = |pair: &Pair| (pair.workload.as_str(), pair.mode.as_str(), pair.clients, pair.figure) == ("tiny", "cumux", 16, "p99_us");
+    let (before, left_out) = (found.len(), found.iter().filter(|pair| is_known(pair)).count());
+    assert_eq!((before, left_out), (120, 1));
+    found.retain(|pair| !is_known(pair));
+    require_within(5.0, 28.0, &found);
 }
 
 /// ResNet-50 with up to sixteen copies: each figure within 35 %, half of them within 20 %.

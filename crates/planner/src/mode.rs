@@ -79,12 +79,15 @@ const SIBLING_COST: f64 = 0.3;
 /// between two looks. ResNet-50, one copy and two, by cumux in place of MPS: 0.9 to 1.65 times as
 /// many passes on four machines, 1.45 in the middle; the model says 1.1 with 1 here, and 1.2 so.
 const POLLING_LOAD: f64 = 0.2;
-/// Engine threads of an executor of one card, where the host is not known (decision 0122).
-pub const ENGINES: u32 = ServedHost::with(16).engines;
-/// The part of a chain's time in which no other engine gets on. In one context two engines did 1.16
-/// times the kernels of one (W2 n=8, N = 1 and 4, two cards; decision 0122), and with a context for
-/// each 1.2 times as many once more (decision 0131).
+/// The host where none is known.
+pub const USUAL_HOST: ServedHost = ServedHost::with(16);
+/// The part of a chain's time in which no other engine gets on, where they have fewer intake
+/// threads. In one context two engines did 1.16 times the kernels of one (W2 n=8, N = 1 and 4, two
+/// cards; decision 0122), and with a context for each 1.2 times as many once more (decision 0131).
 const LOCKED: f64 = 1.0 / (1.16 * 1.2);
+/// The same where each engine has an intake thread that may carry it (decision 0132): the lab's
+/// `tiny`, 8 programs on an H200 with three of each (benches/results/lab-three-lanes).
+const LOCKED_CARRIED: f64 = 0.45;
 
 /// A host, and the threads with which an executor of one card serves its clients there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,10 +190,9 @@ impl Mode {
         TimeSlices { slice_ns, switch_ns: SWITCH_NS }
     }
 
-    /// How its launches get to the card, with so many engine threads of cumux
-    /// ([`ServedHost::engines`]).
+    /// How its launches get to the card, with so many threads of cumux as a host has.
     #[must_use]
-    pub fn submission(self, engines: u32) -> Submission {
+    pub fn submission(self, host: ServedHost) -> Submission {
         match self {
             Mode::Exclusive | Mode::TimeSliced => NATIVE,
             // The driver's lock: threads of one process launch one after the other.
@@ -212,7 +214,7 @@ impl Mode {
             // h200-0beefa6.txt: 455 ns of CPU a launch; "W2 n=8", N = 1 and 100: 2.1 and 0.39 µs a
             // kernel, of chains of up to 48 (one-context-h200, E4); "W2 n=1 N=1": 9 µs.
             Mode::Cumux | Mode::CumuxOwn => {
-                let (engines, locked) = (engines.max(1), LOCKED);
+                let (engines, locked) = (host.engines.max(1), if host.lanes >= host.engines { LOCKED_CARRIED } else { LOCKED });
                 let common =
                     Some(Common { chain_ns: 1750.0, kernel_ns: 350.0, other_ns: OTHER_KERNEL_NS, longest: 48, by_host: true, slow: 1.0, engines, locked });
                 Submission { launch_ns: 455.0, start_ns: 2200.0, notify_ns: 2200.0, between_ns: 400.0, slowest: SLOW_SUBMISSION, common }

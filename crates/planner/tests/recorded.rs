@@ -5,7 +5,7 @@
 //! was measured, not that it predicts other programs.
 
 use cumux_planner::card;
-use cumux_planner::mode::{LAUNCH_NS, Mode, ServedHost};
+use cumux_planner::mode::{LAUNCH_NS, Mode, ServedHost, USUAL_HOST};
 use cumux_planner::profile::by_hand::facts;
 use cumux_planner::profile::{Duration, FORMAT, Kernel, MemoryAt, Profile, Step, VERSION};
 use cumux_planner::simulate::{Arrival, Effort, Load, run};
@@ -54,7 +54,7 @@ fn rate(profile: &Profile, batch: u64, mode: Mode, clients: usize, (host, engine
     let work = Work::on(profile, &machine).unwrap();
     let loads: Vec<Load<'_>> =
         (0..clients).map(|client| Load { work: &work, arrival: Arrival::Closed, context: mode.context(client), cap: machine.multiprocessors }).collect();
-    let mut submission = mode.submission(engines).on_host(host);
+    let mut submission = mode.submission(ServedHost { processors: 16, engines, lanes: 1 }).on_host(host);
     if let (Some(common), Some(locked), Mode::Cumux) = (&mut submission.common, locked, mode) {
         common.locked = locked;
     }
@@ -194,7 +194,7 @@ fn a_busy_neighbour_takes_its_slices() {
         &machine,
         &[load(&victim, 0, Arrival::Closed), load(&busy, 1, Arrival::Rate(1e4))],
         Mode::TimeSliced.turns(),
-        Mode::TimeSliced.submission(1),
+        Mode::TimeSliced.submission(USUAL_HOST),
         effort,
     );
     let wait = outcome.clients[0].latencies[outcome.clients[0].latencies.len() / 2];

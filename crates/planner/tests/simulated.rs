@@ -1,7 +1,7 @@
 //! Whatever programs do: a simulation ends with the requests of all of them.
 
 use cumux_planner::card::Capacity;
-use cumux_planner::mode::Mode;
+use cumux_planner::mode::{Mode, ServedHost};
 use cumux_planner::profile::Way;
 use cumux_planner::simulate::{Arrival, Effort, Load, run};
 use cumux_planner::work::{CopyWork, Do, KernelWork, Machine, Work};
@@ -62,14 +62,15 @@ proptest! {
         works in proptest::collection::vec(work(), 1..6),
         caps in proptest::collection::vec(1..=MULTIPROCESSORS, 6),
         mode in prop_oneof![Just(Mode::TimeSliced), Just(Mode::Streams), Just(Mode::Mps), Just(Mode::Cumux), Just(Mode::CumuxOwn)],
-        engines in 1..4_u32,
+        (engines, lanes) in (1..4_u32, 1..4_u32),
         host in 0.2..30.0_f64,
     ) {
         const REQUESTS: u32 = 12;
         let is_alone = matches!(mode, Mode::TimeSliced | Mode::CumuxOwn);
         let load = |(number, (work, cap))| Load { work, arrival: Arrival::Closed, context: if is_alone { number } else { 0 }, cap };
         let loads: Vec<Load<'_>> = works.iter().zip(caps).enumerate().map(load).collect();
-        let outcome = run(&machine(), &loads, mode.turns(), mode.submission(engines).on_host(host), Effort { requests: REQUESTS, events: 4_000_000 });
+        let submission = mode.submission(ServedHost { processors: 16, engines, lanes }).on_host(host);
+        let outcome = run(&machine(), &loads, mode.turns(), submission, Effort { requests: REQUESTS, events: 4_000_000 });
         prop_assert!(!outcome.cut);
         for fared in &outcome.clients {
             prop_assert!(fared.latencies.len() >= REQUESTS as usize && fared.latencies.iter().all(|ns| ns.is_finite() && *ns >= 0.0), "{:?}", fared);

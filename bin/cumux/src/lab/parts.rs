@@ -4,18 +4,19 @@
 
 use super::card;
 use super::crowd::{Crowd, End, Finding, rate_of};
+use super::output;
 use super::own::{self, Own, Setting, Shown};
 use super::recordings;
 use super::ways::{self, MemoryMeter, Way};
 use crate::demo::interrupt::Interrupt;
 use crate::device::DeviceName;
 use anyhow::{Context as _, bail};
-use cumux_lab::predict::{self, Question, Trial};
+use cumux_lab::predict::{self, Question, REQUESTS, Trial};
 use cumux_lab::report::{
     Basis, CrowdRow, Decision, FaultRow, Launches, Mig, MigInstance, Outcome, Overlap, OverlapSize, Pace, Report, Row, Slices, Source, StreamsRow, Timeline,
 };
 use cumux_planner::card as cards;
-use cumux_planner::mode::{Isolation, Mode, ServedHost};
+use cumux_planner::mode::{Isolation, Mode};
 use cumux_planner::plan::{Program, Wishes, make_with};
 use cumux_planner::profile::Profile;
 use cumux_planner::simulate::quantile;
@@ -37,8 +38,6 @@ const MOST_FAILURES: usize = 2;
 const INNOCENTS: u32 = 3;
 /// Copies of which the planner is asked.
 const ASKED: u32 = 8;
-/// Requests of each client in a prediction.
-const REQUESTS: u32 = 100;
 /// No decision rests on predictions of throughput that are off by more, in percent.
 const TRUSTED_ERROR: f64 = 100.0;
 /// Programs in a prediction.
@@ -75,7 +74,7 @@ pub struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     pub fn new(devices: &[DeviceName], program: PathBuf, libraries: PathBuf, own: &[OsString], quick: bool, interrupt: &'a Interrupt) -> Self {
-        let mut report = Report::new();
+        let mut report = Report::new(output::made(quick));
         report.device = card::describe(devices);
         report.mig = Some(card::mig(&report.device));
         let software = ways::is_software(devices);
@@ -505,9 +504,7 @@ impl<'a> Lab<'a> {
         let memory = u32::try_from(self.report.device.memory_mib).unwrap_or(u32::MAX);
         let known = self.report.device.card.as_deref().and_then(|id| cards::find(id).ok());
         let crowds: &[u32] = if self.quick { &CROWDS[..3] } else { &CROWDS };
-        let made = &self.report.made;
-        let threads = made.processors.max(1);
-        let on = ServedHost { processors: u32::try_from(made.processors).unwrap_or(u32::MAX), engines: made.engines, lanes: made.lanes };
+        let (threads, on) = (self.report.made.processors, self.report.made.host());
         let host = self.report.launches.map_or(1.0, |launches| launches.factor);
         let trial = Trial { requests: REQUESTS, host, on };
         // What was measured on instances is compared with a prediction of the same ones.

@@ -1,7 +1,7 @@
 //! What a layout achieves: each machine of it simulated, each distinct one once.
 
 use super::{Fares, Program};
-use crate::mode::{ENGINES, Mode};
+use crate::mode::{Mode, USUAL_HOST};
 use crate::simulate::{Arrival, Effort, Load, Outcome, quantile, run};
 use crate::work::{DoesNotFit, Machine, Work};
 use cumux_wire::share::Grain;
@@ -75,7 +75,7 @@ fn simulate(programs: &[Program], site: &Site, samples: u32) -> Result<Measured,
     }
     let requests = (samples / loads.len() as u32).clamp(10, 300);
     let effort = Effort { requests, events: EVENTS };
-    let outcome = run(&site.machine, &loads, site.mode.turns(), site.mode.submission(ENGINES), effort);
+    let outcome = run(&site.machine, &loads, site.mode.turns(), site.mode.submission(USUAL_HOST), effort);
     Ok(by_program(programs, &kinds, &outcome))
 }
 
