@@ -19,6 +19,9 @@ use std::sync::Arc;
 const BARRIERS: usize = 16;
 /// Warp instructions that a warp runs before the next warp runs.
 const WARP_BUDGET: u64 = 2048;
+/// The same behind a barrier of the block. The warps of a card go on together there: what a program
+/// reads at once, others overwrite later, also where the program has forgotten a second barrier.
+const BUDGET_BEHIND_BARRIER: u64 = 32;
 
 /// Bytes in which cards give out shared memory (*CUDA Occupancy Calculator*, compute capability 8.0
 /// and newer).
@@ -171,7 +174,8 @@ impl Block {
                 self.next_warp = 0;
             }
             let at = self.next_warp;
-            let mut left = WARP_BUDGET.min(end - self.executed);
+            let is_released = std::mem::take(&mut self.warps[at].is_released) && count > 1;
+            let mut left = if is_released { BUDGET_BEHIND_BARRIER } else { WARP_BUDGET }.min(end - self.executed);
             let before = left;
             let rank = if self.members.len() == 1 { 0 } else { at / self.warps_each };
             let mut own = std::mem::take(&mut self.shared[rank]);

@@ -269,6 +269,7 @@ impl Warp {
     /// Releases the fragments at a barrier of the block, which is complete.
     pub fn release_from_barrier(&mut self, linked: &LinkedProgram, id: u8, barrier: &Barrier) {
         let program = linked.program();
+        self.is_released = true;
         if let [fragment] = &mut self.fragments[..]
             && fragment.state == FragmentState::Barrier(id)
             && let Op::Barrier(op) = &program.code[fragment.pc as usize].op

@@ -99,6 +99,8 @@ pub(super) struct Warp {
     pub local_bytes: u32,
     /// Yields so far.
     pub yields: u32,
+    /// It has not run since a barrier of its block, or of its cluster, let it go on.
+    pub is_released: bool,
     /// The last error of the device runtime that each lane got; 0 for none.
     pub errors: PerLane32,
 }
@@ -125,6 +127,7 @@ impl Warp {
         self.free_frames.clear();
         self.fragments.clear();
         self.yields = 0;
+        self.is_released = false;
         self.errors = PerLane32::splat(0);
         self.local_bytes = local_bytes;
         self.local.clear();
