@@ -294,17 +294,18 @@ def measured(service, what, count, name, seconds=None, **variables):
 
 
 def in_turns(service, what):
-    """One worker through cumux and one without, in turns of a second: the processors of a virtual machine may have half their speed from one second to the next."""
+    """One worker through cumux and one without, in turns of a second. The processors of a virtual
+    machine may have half their speed from one second to the next."""
     if left() < 25 + 2 * TURNS * TURN_S:
         return
-    (through, facts), (without, bare) = gather(service, what, 1), gather(Service("native"), what, 1, counts_memory=False)
+    (through, its_facts), (without, bare) = gather(service, what, 1), gather(Service("native"), what, 1, counts_memory=False)
     answers = {"native": [], "cumux": []}
     for _ in range(TURNS):
         for mode, worker in (("native", without), ("cumux", through)):
             answers[mode] += together(worker, TURN_S)
     for worker in (*through, *without):
         worker.end()
-    for mode, facts in (("native", bare), ("cumux", facts)):
+    for mode, facts in (("native", bare), ("cumux", its_facts)):
         turns = answers[mode]
         if left() > 0 and (turns or facts["failed"]):
             found = summary(turns, facts | {"workers": max(1, len(turns))})
@@ -425,7 +426,7 @@ def start(mode, turn):
                 record(name, mode, function(service, *words))
 
         # Under MPS each takes five seconds.
-        for _ in range(3 if mode == "cumux" else turn == 0):
+        for _ in range(3 if mode == "cumux" else int(turn == 0)):
             one("start of 32 clients", h200.starts, 32)
         one("W2, 1 client, N=1", h200.share, *h200.W2["W2 n=1 N=1"])
         if mode != "native":

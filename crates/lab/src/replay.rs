@@ -5,6 +5,7 @@ use crate::predict::{Program, REQUESTS, Trial, machine, pace, share};
 use crate::report::{COMPARED, Pair};
 use cumux_planner::mode::{Mode, ServedHost};
 use cumux_planner::profile::Profile;
+use cumux_planner::work::Machine;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -17,9 +18,21 @@ fn trial(report: &Value) -> Trial {
     Trial { requests: REQUESTS, host, on }
 }
 
-/// The rows of a report from there, by requests.
-fn rows<'a>(report: &'a Value, source: &str) -> impl Iterator<Item = &'a Value> {
-    report["sharing"].as_array().into_iter().flatten().filter(move |row| row["source"] == source && row["basis"] == "requests")
+/// A row of a report, by requests, of a program that has a profile.
+struct Told<'a> {
+    row: &'a Value,
+    workload: &'a str,
+    profile: Profile,
+    mode: Mode,
+}
+
+/// The rows that come from there.
+fn told<'a>(report: &'a Value, source: &str, profile_of: impl Fn(&str) -> Option<Profile>) -> impl Iterator<Item = Told<'a>> {
+    let rows = report["sharing"].as_array().into_iter().flatten().filter(move |row| row["source"] == source && row["basis"] == "requests");
+    rows.filter_map(move |row| {
+        let (mode, workload) = (mode_of(row)?, row["workload"].as_str()?);
+        Some(Told { row, workload, profile: profile_of(workload)?, mode })
+    })
 }
 
 fn number(value: &Value) -> f64 {
@@ -30,13 +43,18 @@ fn mode_of(row: &Value) -> Option<Mode> {
     COMPARED.into_iter().find(|mode| row["mode"] == mode.name())
 }
 
+/// The machine of the report, as a profile tells of it.
+fn machine_of(report: &Value, profile: &Profile) -> Machine {
+    machine(&profile.card, report["device"]["memory_mib"].as_u64().unwrap_or(0) as u32)
+}
+
 /// Throughput and p99 of a row, beside what the model says now.
-fn compare(report: &Value, row: &Value, program: Program<'_>, mode: Mode) -> Option<[Pair; 2]> {
-    let machine = machine(&program.profile.card, report["device"]["memory_mib"].as_u64().unwrap_or(0) as u32);
+fn compare(report: &Value, told: &Told<'_>, pace: f64) -> Option<[Pair; 2]> {
+    let Told { row, workload, profile, mode } = told;
     let clients = row["clients"].as_u64().unwrap_or(1) as u32;
-    let predicted = share(&machine, program, mode, clients, trial(report))?;
+    let predicted = share(&machine_of(report, profile), Program { name: workload, profile, pace }, *mode, clients, trial(report))?;
     let figures = [("throughput", number(&row["throughput"]), predicted.throughput), ("p99_us", number(&row["p99_us"]), predicted.p99_us)];
-    let pair = |(figure, measured, predicted)| Pair { workload: program.name.to_owned(), mode: mode.name().to_owned(), clients, figure, measured, predicted };
+    let pair = |(figure, measured, predicted)| Pair { workload: (*workload).to_owned(), mode: mode.name().to_owned(), clients, figure, measured, predicted };
     Some(figures.map(pair))
 }
 
@@ -44,18 +62,16 @@ fn compare(report: &Value, row: &Value, program: Program<'_>, mode: Mode) -> Opt
 /// report has them and as the model says now.
 #[must_use]
 pub fn pairs(report: &Value, profile_of: impl Fn(&str) -> Option<Profile>) -> Vec<Pair> {
-    let memory = report["device"]["memory_mib"].as_u64().unwrap_or(0) as u32;
+    let all: Vec<Told<'_>> = told(report, "measured", profile_of).collect();
     let mut paces = BTreeMap::new();
     let mut pairs = Vec::new();
-    for row in rows(report, "measured") {
-        let Some(mode) = mode_of(row) else { continue };
-        let Some((workload, profile)) = row["workload"].as_str().and_then(|workload| Some((workload, profile_of(workload)?))) else { continue };
-        let pace = *paces.entry(workload).or_insert_with(|| {
-            let one = rows(report, "measured").filter(|row| row["workload"] == workload && row["clients"] == 1);
-            let alone: Vec<(Mode, f64)> = one.filter_map(|row| Some((mode_of(row)?, number(&row["throughput"])))).collect();
-            pace(&machine(&profile.card, memory), &profile, trial(report), &alone)
+    for told in &all {
+        let pace = *paces.entry(told.workload).or_insert_with(|| {
+            let one = all.iter().filter(|other| other.workload == told.workload && other.row["clients"] == 1);
+            let alone: Vec<(Mode, f64)> = one.map(|other| (other.mode, number(&other.row["throughput"]))).collect();
+            pace(&machine_of(report, &told.profile), &told.profile, trial(report), &alone)
         });
-        pairs.extend(compare(report, row, Program { name: workload, profile: &profile, pace }, mode).into_iter().flatten());
+        pairs.extend(compare(report, told, pace).into_iter().flatten());
     }
     pairs
 }
@@ -65,12 +81,6 @@ pub fn pairs(report: &Value, profile_of: impl Fn(&str) -> Option<Profile>) -> Ve
 #[must_use]
 pub fn predictions(report: &Value, profile_of: impl Fn(&str) -> Option<Profile>) -> Vec<Pair> {
     let paces = || report["model"]["paces"].as_array().into_iter().flatten();
-    let mut pairs = Vec::new();
-    for row in rows(report, "predicted") {
-        let Some(mode) = mode_of(row) else { continue };
-        let Some((workload, profile)) = row["workload"].as_str().and_then(|workload| Some((workload, profile_of(workload)?))) else { continue };
-        let pace = paces().find(|pace| pace["workload"] == workload).map_or(1.0, |pace| number(&pace["factor"]));
-        pairs.extend(compare(report, row, Program { name: workload, profile: &profile, pace }, mode).into_iter().flatten());
-    }
-    pairs
+    let pace_of = |workload: &str| paces().find(|pace| pace["workload"] == workload).map_or(1.0, |pace| number(&pace["factor"]));
+    told(report, "predicted", profile_of).filter_map(|told| compare(report, &told, pace_of(told.workload))).flatten().collect()
 }

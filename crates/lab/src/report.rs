@@ -1,4 +1,6 @@
 //! The lab's results. docs/lab.md explains each field.
+//!
+//! One file, although long: a list of what the document has.
 
 use cumux_planner::mode::{LAUNCH_NS, Mode, ServedHost};
 use serde::Serialize;
