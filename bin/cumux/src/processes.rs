@@ -179,6 +179,7 @@ pub fn server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     // A session away from the terminal of a foreground daemon, which may be another user's. It
     // fails if we lead a process group already: that one is then our own.
     let _ = rustix::process::setsid();
+    cumux_link::limit::raise();
     log();
     let ServerOptions { pipe, log, device: devices, uid } = ServerOptions::try_parse_from(arguments)?;
     cumux_server::run(cumux_server::Options { pipe, log, devices, uid })?;
@@ -186,6 +187,7 @@ pub fn server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
 }
 
 pub fn keeper(arguments: Vec<OsString>) -> anyhow::Result<u8> {
+    cumux_link::limit::raise();
     log();
     let options = KeeperOptions::try_parse_from(arguments)?;
     cumux_keeper::run(&options.server)?;
@@ -194,6 +196,7 @@ pub fn keeper(arguments: Vec<OsString>) -> anyhow::Result<u8> {
 
 /// Runs an executor: active or standby, as the server decides.
 pub fn executor(arguments: Vec<OsString>) -> anyhow::Result<u8> {
+    cumux_link::limit::raise();
     log();
     let ExecutorOptions { server, device: devices, own } = ExecutorOptions::try_parse_from(arguments)?;
     let scope = own.map_or(Scope::Shared, |session| Scope::Own { session });

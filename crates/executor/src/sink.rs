@@ -284,8 +284,8 @@ impl Sink for Reports {
         }
     }
 
-    /// A few are left to the intake thread where it is awake: one lock for all of them, and nothing
-    /// that it touches all the time. With more, one lock and one wake for each client.
+    /// Left to the intake threads that are awake: one lock for all of them, and nothing that those
+    /// touch all the time. The others' take one lock and one wake for each client.
     fn retired_all(&self, reports: &mut Vec<Report>) {
         if !self.mailboxes.leave_reports(reports) {
             // Stable: the order within a stream stays.

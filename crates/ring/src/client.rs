@@ -44,12 +44,17 @@ pub struct RingClient {
     scheduling: AtomicU8,
 }
 
+/// Descriptors among which the doorbell's is in the middle, where the limit is higher. The kernel
+/// has a table of all numbers up to the highest one, of 8 bytes each, and every child that the
+/// program forks gets a copy.
+const DOORBELL_AMONG: u64 = 1 << 14;
+
 /// The same doorbell under a high number. Programs close descriptors that they do not know, and
 /// open files under the low numbers that become free: what is written to the doorbell must not land
 /// there.
 fn away_from_low_numbers(doorbell: OwnedFd) -> OwnedFd {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
-    let half = i32::try_from(limit.min(1 << 20) / 2).unwrap_or(0);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(DOORBELL_AMONG);
+    let half = i32::try_from(limit.min(DOORBELL_AMONG) / 2).unwrap_or(0);
     rustix::io::fcntl_dupfd_cloexec(&doorbell, half).unwrap_or(doorbell)
 }
 

@@ -17,14 +17,16 @@ const SERVICE_LIMIT: Duration = Duration::from_micros(1500);
 const WORK_LIMIT: Duration = Duration::from_millis(5);
 /// Threads of executor and server need so many cores at least.
 const LEAST_SERVICE_THREADS: usize = 3;
-/// A few checks take less time than going to sleep and being woken: so many on a machine with more
-/// than [`SMALL_MACHINE`] cores, where a check with its pause takes up to 60 ns, and elsewhere.
-const FEW_CHECKS: [u32; 2] = [2000, 50];
+/// Some checks take less time than going to sleep and being woken, where nobody else needs the core
+/// meanwhile: a check with its pause takes up to 60 ns.
+const CHECKS: u32 = 2000;
+/// Where threads of clients and of the service need more cores than there are, each check takes a
+/// core from one that has something to do, which the system may let wait for milliseconds.
+const CROWDED_CHECKS: u32 = 100;
+/// Checks on a small machine.
+const FEW_CHECKS: u32 = 50;
 /// The most cores of a small machine.
 const SMALL_MACHINE: usize = 4;
-/// Where there are more clients than this for each core, their turns are so far apart that a few
-/// checks are in vain, and take the cores from each other.
-const CLIENTS_IN_TURN: usize = 2;
 
 /// The cores that this process may use.
 #[must_use]
@@ -60,11 +62,15 @@ pub struct ClientPolling {
 /// the device has; 0 where the device needs all cores itself, or where that is not known.
 #[must_use]
 pub fn client(cores: usize, clients: usize) -> ClientPolling {
-    let [many, few] = FEW_CHECKS;
-    let may_check = cores > SMALL_MACHINE && clients <= CLIENTS_IN_TURN * cores;
     let threads = ServiceThreads::on(u32::try_from(cores).unwrap_or(u32::MAX));
     let service = (threads.polling() as usize).max(LEAST_SERVICE_THREADS);
-    ClientPolling { few_checks: if may_check { many } else { few }, has_core: clients > 0 && clients + service <= cores, limit: WORK_LIMIT }
+    let has_room = clients + service <= cores;
+    let few_checks = match cores {
+        ..=SMALL_MACHINE => FEW_CHECKS,
+        _ if has_room => CHECKS,
+        _ => CROWDED_CHECKS,
+    };
+    ClientPolling { few_checks, has_core: clients > 0 && has_room, limit: WORK_LIMIT }
 }
 
 #[cfg(test)]
@@ -79,6 +85,6 @@ mod tests {
         assert_eq!([0, 1, 5, 6].map(|clients| client(8, clients).has_core), [false, true, true, false]);
         assert_eq!([11, 12].map(|clients| client(16, clients).has_core), [true, false]);
         assert_eq!((client(4, 1).few_checks, client(5, 1).few_checks), (50, 2000));
-        assert_eq!([0, 32, 33, 128].map(|clients| client(16, clients).few_checks), [2000, 2000, 50, 50]);
+        assert_eq!([0, 11, 12, 128].map(|clients| client(16, clients).few_checks), [2000, 2000, 100, 100]);
     }
 }

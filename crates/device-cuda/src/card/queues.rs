@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The priority of streams that yield to others.
 const LEAST_URGENT: i32 = 0;
 
+/// From so many pieces of work on, a list of them goes to the engine as one message. Its memory is
+/// freed by another thread than the one that had it, which costs as much as moving some pieces.
+const TOGETHER: usize = 8;
+
 /// The number of the next stream, of all cards of the process: none has two meanings.
 static NEXT_STREAM: AtomicU32 = AtomicU32::new(1);
 
@@ -97,7 +101,12 @@ impl Queues for Card {
 
     fn submit_all(&self, stream: StreamId, work: &mut Vec<(u64, Work)>) -> Result<(), DeviceError> {
         let mailbox = self.shared.mailboxes.of(self.engine_of(stream)?);
-        mailbox.send_all(work.drain(..).map(|(token, work)| Message::Submit(stream, token, work)));
+        if work.len() < TOGETHER {
+            mailbox.send_all(work.drain(..).map(|(token, work)| Message::Submit(stream, token, work)));
+        } else {
+            let next = Vec::with_capacity(work.len());
+            mailbox.send(Message::SubmitAll(stream, std::mem::replace(work, next)));
+        }
         Ok(())
     }
 

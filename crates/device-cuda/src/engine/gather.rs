@@ -99,6 +99,7 @@ fn pass_messages_on(shared: &Shared, number: usize) {
                 Message::End => return,
                 Message::AddStream(_)
                 | Message::Submit(..)
+                | Message::SubmitAll(..)
                 | Message::RemoveStream(_)
                 | Message::StopClient(..)
                 | Message::CloseClient(..)

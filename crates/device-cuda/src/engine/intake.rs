@@ -22,6 +22,7 @@ impl Engine {
                 self.streams.queues.insert(stream.id, StreamQueue::new(stream));
             }
             Message::Submit(stream, token, work) => self.accept_work(stream, token, work),
+            Message::SubmitAll(stream, work) => self.accept_all(stream, work),
             Message::RemoveStream(stream) => self.streams.remove(stream),
             Message::StopClient(client, fault) => self.stop_client(client, &fault),
             Message::CloseClient(client, done) => self.close_client(client, done),
@@ -84,6 +85,25 @@ impl Engine {
             Message::FaultBegins => self.begin_inquiry(Vec::new()),
             Message::TakeOver(handover) => self.take_over(*handover),
             Message::End => {}
+        }
+    }
+
+    /// As [`Engine::accept_work`], for all of a list: looked up once, and moved as one where nothing
+    /// has to be known of each.
+    fn accept_all(&mut self, id: StreamId, mut work: Vec<(u64, Work)>) {
+        let Streams { queues, ready, clock, .. } = &mut self.streams;
+        let queue = queues.get_mut(&id).filter(|queue| {
+            let is_open = matches!(self.ends.admission(queue.stream.client.id), Admission::Open);
+            is_open && self.evacuation.is_none() && matches!(self.context, ContextState::Working)
+        });
+        match queue {
+            // What has nothing to wait for is not queued.
+            Some(queue) if !matches!(work.first(), None | Some((_, Work::Nop))) => {
+                if queue.push_all(&mut work, clock.now()) {
+                    ready.push_back(id);
+                }
+            }
+            _ => work.into_iter().for_each(|(token, work)| self.accept_work(id, token, work)),
         }
     }
 

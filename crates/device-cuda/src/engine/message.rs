@@ -19,6 +19,8 @@ pub(crate) enum Message {
     /// Work for a stream, with its token. The work is moved in the message itself, so that a launch
     /// allocates no memory that another thread would have to free.
     Submit(StreamId, u64, Work),
+    /// Much work for a stream, in order, each piece with its token.
+    SubmitAll(StreamId, Vec<(u64, Work)>),
     /// A stream is destroyed. It has no work left.
     RemoveStream(StreamId),
     /// Stop the client: report all its work with this fault, now and later.
@@ -81,6 +83,7 @@ impl Message {
         match self {
             Message::AddStream(_)
             | Message::Submit(..)
+            | Message::SubmitAll(..)
             | Message::RemoveStream(_)
             | Message::Unpark(..)
             | Message::ChainBuilt(..)

@@ -39,6 +39,10 @@ const OFTEN: u8 = 2;
 /// A batch that ends where it does by chance gets a chain of its own when it has come this often.
 /// Short ones get a general chain no sooner, either.
 const VERY_OFTEN: u8 = 24;
+/// The same where [`chance_length`] would cut it.
+const MOST_OFTEN: u8 = 4 * VERY_OFTEN;
+/// Batches that end by chance are cut to multiples of this many kernels.
+const CHANCE_STEP: usize = 8;
 /// A longer sequence of functions gets a general chain when it has come this often, with any
 /// parameters.
 const AGAIN: u8 = 2;
@@ -78,6 +82,12 @@ const fn twin_limit(length: usize) -> usize {
 /// The length of the longest general chain that this many kernels fill.
 fn general_length(batch: usize) -> usize {
     GENERAL_LENGTHS.iter().rev().find(|length| **length <= batch).copied().unwrap_or(1)
+}
+
+/// To which length a batch of this many kernels is cut that ends where it does by chance, if no
+/// chain has all of them: with few lengths there are soon chains for all.
+fn chance_length(batch: usize) -> usize {
+    if batch <= SHORTEST_SEGMENT { batch } else { batch - batch % CHANCE_STEP }
 }
 
 /// Why a batch ends where it does.
@@ -216,14 +226,23 @@ impl Chains {
         let own = segment.unwrap_or(whole);
         // A batch that begins within a segment was cut there by chance.
         let repeats = is_whole && (segment.is_some() || (end == BatchEnd::Work && own == batch.kernels.len()));
+        let cut = if segment.is_none() && end == BatchEnd::Chance { chance_length(own) } else { own };
         let general = general_length(own);
         let mut order = None;
-        for length in [own, general] {
+        let mut lengths: SmallVec<[usize; 3]> = [own, cut, general].into_iter().collect();
+        lengths.dedup();
+        for length in lengths {
             let beginning = batch.beginning(length);
             let shape = join_shapes(beginning.shapes);
             // The program will bring it again, in another process, too.
             let is_lasting = repeats && length == own;
-            let often = if is_lasting { OFTEN } else { VERY_OFTEN };
+            let often = if is_lasting {
+                OFTEN
+            } else if length == cut || length == general {
+                VERY_OFTEN
+            } else {
+                MOST_OFTEN
+            };
             let mut found = self.find_own(stream, &beginning, shape, &mut is_reached);
             if found.is_none() && is_lasting {
                 found = self.adopt_prepared(&beginning, shape, stream);
@@ -257,9 +276,6 @@ impl Chains {
             }
             if let Some(OwnChain { index, .. }) = found {
                 return (self.set_chain(index, beginning, shape), order);
-            }
-            if own == general {
-                break;
             }
         }
         let beginning = batch.beginning(general);
@@ -493,6 +509,7 @@ mod tests {
     #[test]
     fn batches_are_cut_into_few_chains() {
         assert_eq!([1, 3, 5, 100, 128].map(general_length), [1, 2, 4, 64, 128]);
+        assert_eq!([15, 17, 24, 100, 128].map(chance_length), [15, 16, 24, 96, 128]);
         let (mut rest, mut pieces) = (100, Vec::new());
         while rest > 0 {
             pieces.push(general_length(rest));

@@ -9,7 +9,7 @@ use super::chain::{can_be_node, has_clusters, launch_of, shape_of};
 use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN};
 use super::pending::PendingChain;
 use super::pieces::CopyPiece;
-use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
+use super::plan::{Plan, PlannedKernel, Planner, Refusal};
 use super::prepared::PreparedChains;
 use super::queue::{QueueState, StreamQueue};
 use super::segments::{Position, SHORTEST_SEGMENT};
@@ -39,6 +39,8 @@ const GATHER_LIMIT_NS: u64 = 100_000;
 /// waits for the rest of it, also where its own stream has nothing in flight: the others keep the
 /// card busy, and the engine has less to do.
 const MANY_BUSY_STREAMS: usize = 4;
+/// From so many pieces of work on, the first of them are submitted before the rest is planned.
+const MUCH_WORK: usize = 24;
 /// Work that waits for the rest of its segment is looked at again when so many pieces have come.
 const MORE_PIECES: usize = 4;
 
@@ -51,6 +53,30 @@ const LONGEST_BATCH_NS: u64 = 2_000_000;
 pub(crate) const STANDS_STILL_NS: u64 = 5_000_000;
 /// How often it is looked whether that is so, in nanoseconds.
 const LOOK_NS: u64 = 50_000;
+
+/// The first kernels of much work that waits in a stream without work in flight. They are submitted
+/// before the rest is planned, so that the card works meanwhile: planning a hundred kernels takes
+/// 50 µs.
+struct Head {
+    kernels: usize,
+    position: Position,
+}
+
+impl Head {
+    /// `None` if there is too little work, or the card has some of the stream's already.
+    fn of_queue(queue: &StreamQueue) -> Option<Head> {
+        let is_long = queue.in_flight == 0 && queue.work.len() >= MUCH_WORK;
+        is_long.then_some(Head { kernels: 0, position: queue.position })
+    }
+
+    /// One more kernel, of this shape. True if the head ends with it: with a segment, for which there
+    /// is a chain, or anywhere in a stream that has none.
+    fn ends_with(&mut self, shape: u64) -> bool {
+        self.kernels += 1;
+        let ends_segment = self.position.pass(shape);
+        ends_segment || (self.position.is_endless() && self.kernels >= SHORTEST_SEGMENT)
+    }
+}
 
 /// The outcome of serving a queue.
 pub(crate) enum Served {
@@ -266,14 +292,20 @@ impl Issuer {
         let longest_node_ns = LONG_KERNEL_NS.saturating_mul(streams.tracker.busy_streams().max(1) as u64);
         let in_share = partition.is_some();
         let bound = BoundStream { id, slot: self.bind_slot(streams, id, partition)? };
+        let mut head = streams.queues.get(&id).and_then(Head::of_queue);
+        let limits = self.settings.limits;
+        let mut planner = Planner::new(&client, &limits);
         let (mut served, mut end) = (Served::Done, BatchEnd::Chance);
         for _ in 0..QUANTUM {
             let Some(queue) = streams.queues.get_mut(&id) else { break };
             let Some((token, mut work)) = queue.work.pop_front() else { break };
-            let plan = match plan_work(&client, &self.settings.limits, &mut work) {
-                Ok(Plan::Set(set)) if may_chain => Ok(self.small_sets.kernel_for(&set, &mut work).map_or(Plan::Set(set), Plan::Kernel)),
-                plan => plan,
-            };
+            let mut plan = planner.plan(&mut work);
+            if may_chain
+                && let Ok(Plan::Set(set)) = &plan
+                && let Some(planned) = self.small_sets.kernel_for(set, &mut work)
+            {
+                plan = Ok(Plan::Kernel(planned));
+            }
             let estimates = &streams.tracker.estimates;
             let (expected_ns, may_be_long) = match &plan {
                 Ok(Plan::Kernel(planned)) => (estimates.kernel_ns(planned.kernel()), long_work_held && estimates.may_be_long(planned.kernel())),
@@ -291,10 +323,12 @@ impl Issuer {
                     self.batch_ns += expected_ns;
                     queue.makes_segments = true;
                     self.tokens.push(token);
-                    self.shapes.push(shape_of(&planned));
+                    let shape = shape_of(&planned);
+                    self.shapes.push(shape);
                     self.launches.push(launch_of(&planned));
                     self.batch.push(planned);
-                    if self.batch_ns > LONGEST_BATCH_NS {
+                    if self.batch_ns > LONGEST_BATCH_NS || head.as_mut().is_some_and(|head| head.ends_with(shape)) {
+                        head = None;
                         self.issue_batch(streams, bound, BatchEnd::Chance, false)?;
                     }
                 }
@@ -510,6 +544,13 @@ impl Issuer {
                 Issuer::return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
                 break;
             }
+            // What is left of a batch that was cut waits as what comes later does, while what was
+            // just submitted runs: together they need fewer chains.
+            let is_short = at > 0 && end == BatchEnd::Chance && batch.len() - at < SHORTEST_SEGMENT;
+            if is_short && streams.tracker.slot(bound.slot).remaining_ns(streams.clock.now()) > GATHER_WHILE_BUSY_NS {
+                Issuer::return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
+                break;
+            }
             let cut = Cut { segment, is_whole: position.is_beginning(), end };
             let rest = Batch { kernels: &mut batch[at..], shapes: &shapes[at..], launches: &launches[at..] };
             match self.issue_batch_head(streams, bound, rest, &tokens[at..], cut) {
@@ -583,8 +624,7 @@ impl Issuer {
             let client = queue.stream.client.id;
             for (planned, token) in chain.kernels().iter().zip(tokens) {
                 let kernel = planned.kernel();
-                let measured = tracker.estimates.is_measured(kernel);
-                let expected_ns = tracker.estimates.note_launch(kernel, client);
+                let (expected_ns, measured) = tracker.estimates.note_launch(kernel, client);
                 let work = FlightWork::Kernel { id: kernel.id, prints: false, footprint: Footprint::Partial, measured };
                 let flight = Flight { client, stream: bound.id, token: *token, fence: 0, expected_ns, work, reporting: Reporting::Due };
                 tracker.add_flight(bound.slot, flight, now);

@@ -11,6 +11,7 @@ use cumux_ranges::Access;
 use cumux_wire::limits::LaunchLimits;
 use cumux_wire::record::span;
 use cumux_wire::result;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How much of a window is registered if a kernel's parameter points to memory in it that the
@@ -136,11 +137,50 @@ fn fault(result: u32, text: String) -> Refusal {
     Refusal::Fault(Fault { result, text })
 }
 
-/// Plans a piece of work. The parameters of a kernel move from `work` into the plan.
-pub(crate) fn plan_work(client: &ContextClient, limits: &LaunchLimits, work: &mut Work) -> Result<Plan, Refusal> {
+/// Plans the work in one client's queue. What it has found for one piece it remembers for the next
+/// ones: so it lives no longer than the queue is served, and all of the work was there before.
+pub(crate) struct Planner<'a> {
+    client: &'a ContextClient,
+    limits: &'a LaunchLimits,
+    /// The module of the last launch, by the client's number.
+    module: Option<(u32, Arc<ClientModule>)>,
+    /// Where the client's pinned window is, if it has one.
+    window: Range<CardAddress>,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner that has planned nothing yet.
+    pub(crate) fn new(client: &'a ContextClient, limits: &'a LaunchLimits) -> Planner<'a> {
+        let window = client.window.read().as_ref().map_or(0..0, |window| window.address()..window.address() + window.bytes());
+        Planner { client, limits, module: None, window }
+    }
+
+    /// Plans a piece of work. The parameters of a kernel move from `work` into the plan.
+    #[inline]
+    pub(crate) fn plan(&mut self, work: &mut Work) -> Result<Plan, Refusal> {
+        match work {
+            Work::Kernel(kernel) => plan_launch(self, &mut kernel.launch),
+            other => plan_other(self.client, other),
+        }
+    }
+
+    /// The client's module of this number.
+    fn module(&mut self, number: u32) -> Option<Arc<ClientModule>> {
+        if let Some((last, module)) = &self.module
+            && *last == number
+        {
+            return Some(module.clone());
+        }
+        let module = self.client.modules.read().get(&number).cloned()?;
+        self.module = Some((number, module.clone()));
+        Some(module)
+    }
+}
+
+/// Plans a piece of work that is no kernel.
+fn plan_other(client: &ContextClient, work: &Work) -> Result<Plan, Refusal> {
     match work {
-        Work::Nop => Ok(Plan::Nothing),
-        Work::Kernel(kernel) => plan_launch(client, limits, &mut kernel.launch).map(Plan::Kernel),
+        Work::Nop | Work::Kernel(_) => Ok(Plan::Nothing),
         Work::Copy { target, source, extent } => plan_copy(client, target, source, *extent).map(Plan::Copies),
         Work::ArrayCopy { target, source, extent } => plan_array_copy(client, target, source, *extent).map(Plan::Copies),
         Work::Set { target, pitch, value, element, width, height } => {
@@ -165,37 +205,40 @@ pub(crate) fn plan_work(client: &ContextClient, limits: &LaunchLimits, work: &mu
     }
 }
 
-fn plan_launch(client: &ContextClient, limits: &LaunchLimits, launch: &mut Launch) -> Result<PlannedKernel, Refusal> {
-    let module = client.modules.read().get(&launch.module).cloned();
+fn plan_launch(planner: &mut Planner<'_>, launch: &mut Launch) -> Result<Plan, Refusal> {
+    let module = planner.module(launch.module);
     let index = launch.function as usize;
     let Some(module) = module.filter(|module| index < module.kernels.len()) else {
         return Err(fault(result::INVALID_HANDLE, format!("no kernel {} in module {}: was it unloaded?", launch.function, launch.module)));
     };
     let (kernel, info) = (&module.kernels[index], &module.info.functions[index]);
     // The driver checks the rest against the kernel's machine code.
-    let fits = limits.check_dimensions(launch.grid, launch.block).and_then(|_| limits.check_shared(info.static_shared, launch.shared, None));
+    let fits = planner.limits.check_dimensions(launch.grid, launch.block).and_then(|_| planner.limits.check_shared(info.static_shared, launch.shared, None));
     fits.map_err(|why| fault(result::LAUNCH_OUT_OF_RESOURCES, format!("{}: {why}", kernel.name)))?;
     let Some(code) = kernel.code() else {
         return Err(Refusal::NotLoaded { module, function: launch.function });
     };
-    if let Some((address, bytes)) = find_unregistered_pointer(client, &launch.parameters) {
+    if let Some((address, bytes)) = find_unregistered_pointer(planner, &launch.parameters) {
         return Err(Refusal::Unregistered { address, bytes });
     }
     let mut parameters = std::mem::take(&mut launch.parameters);
     parameters.resize(kernel.parameter_bytes as usize, 0);
     let shape = LaunchShape { grid: launch.grid, block: launch.block, cluster: launch.cluster, shared: launch.shared, cooperative: launch.cooperative };
     let asked = Asked::Launch { module: launch.module };
-    Ok(PlannedKernel { function: index, code, shape, parameters, module, asked })
+    Ok(Plan::Kernel(PlannedKernel { function: index, code, shape, parameters, module, asked }))
 }
 
 /// Finds the first word of a parameter block that points to memory of the client's window that is
 /// not registered. Returns the address, and how many bytes to register there. Any word may be a
 /// pointer.
-fn find_unregistered_pointer(client: &ContextClient, parameters: &[u8]) -> Option<(CardAddress, u64)> {
-    let window = client.window.read();
+fn find_unregistered_pointer(planner: &Planner<'_>, parameters: &[u8]) -> Option<(CardAddress, u64)> {
+    let words = || parameters.chunks_exact(size_of::<u64>()).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+    if !words().any(|word| planner.window.contains(&word)) {
+        return None;
+    }
+    let window = planner.client.window.read();
     let window = window.as_ref()?;
-    let words = parameters.chunks_exact(size_of::<u64>()).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-    let address = words.into_iter().find(|address| window.contains(*address, 1) && !window.is_registered(*address, 1))?;
+    let address = words().into_iter().find(|address| window.contains(*address, 1) && !window.is_registered(*address, 1))?;
     Some((address, UNANNOUNCED_BYTES.min(window.address() + window.bytes() - address)))
 }
 

@@ -81,13 +81,13 @@ pub(crate) struct Burst {
 }
 
 impl Burst {
-    /// One more piece of work comes.
-    fn add(&mut self, begins: bool) {
+    /// So many more pieces of work come.
+    fn add(&mut self, pieces: usize, begins: bool) {
         if begins {
             self.before = self.pieces.max(self.before - self.before / 8);
             self.pieces = 0;
         }
-        self.pieces += 1;
+        self.pieces += pieces;
     }
 
     /// The client waits for the end of its work already.
@@ -124,8 +124,26 @@ impl StreamQueue {
     /// ready list.
     #[inline]
     pub(crate) fn push(&mut self, token: u64, work: Work, now: u64) -> bool {
-        self.burst.add(self.in_flight == 0 && self.work.is_empty());
+        self.note_pieces(1);
         self.work.push_back((token, work));
+        self.make_ready(now)
+    }
+
+    /// As [`StreamQueue::push`], for all of a list, which is empty after that.
+    pub(crate) fn push_all(&mut self, work: &mut Vec<(u64, Work)>, now: u64) -> bool {
+        self.note_pieces(work.len());
+        self.work.extend(std::mem::take(work));
+        self.make_ready(now)
+    }
+
+    #[inline]
+    fn note_pieces(&mut self, pieces: usize) {
+        self.burst.add(pieces, self.in_flight == 0 && self.work.is_empty());
+    }
+
+    /// Makes the queue `Ready`, if its new work does. Returns true if it has.
+    #[inline]
+    fn make_ready(&mut self, now: u64) -> bool {
         let was_waiting = matches!(self.state, QueueState::Idle | QueueState::Moving);
         if was_waiting {
             self.state = QueueState::Ready;
@@ -161,7 +179,7 @@ mod tests {
     #[test]
     fn a_burst_is_expected_to_be_as_long_as_those_before() {
         let mut burst = Burst::default();
-        let come = |burst: &mut Burst, pieces: usize| (0..pieces).for_each(|at| burst.add(at == 0));
+        let come = |burst: &mut Burst, pieces: usize| (0..pieces).for_each(|at| burst.add(1, at == 0));
         come(&mut burst, 231);
         assert!(!burst.goes_on(1), "nobody knows how long the first one is");
         come(&mut burst, 215);

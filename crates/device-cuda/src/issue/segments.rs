@@ -9,6 +9,8 @@
 
 /// A segment has at least this many kernels. Shorter ones save little of the launches' time.
 pub(super) const SHORTEST_SEGMENT: usize = 16;
+/// One segment in some hundred is longer than this.
+const ENDLESS_SEGMENT: usize = 64;
 /// One shape of kernels in this many ends a segment.
 const SHAPES_PER_END: u64 = 8;
 
@@ -32,6 +34,11 @@ impl Position {
         self.kernels + more < SHORTEST_SEGMENT
     }
 
+    /// True if the stream's kernels fall into no segments, as far as can be seen: equal ones do not.
+    pub(super) fn is_endless(self) -> bool {
+        self.kernels >= ENDLESS_SEGMENT
+    }
+
     /// The number of kernels of these shapes up to the end of the segment, if it is among them.
     pub(super) fn find_end(self, shapes: &[u64]) -> Option<usize> {
         let mut position = self;
@@ -46,7 +53,7 @@ impl Position {
     }
 
     /// Goes on behind one kernel. True if that ends the segment.
-    fn pass(&mut self, shape: u64) -> bool {
+    pub(super) fn pass(&mut self, shape: u64) -> bool {
         self.kernels += 1;
         let ends = self.kernels >= SHORTEST_SEGMENT && mix(shape).is_multiple_of(SHAPES_PER_END) && shape != self.last;
         self.last = shape;
@@ -112,6 +119,11 @@ mod tests {
         let mut shapes = [1; 128];
         shapes[20..].fill(0);
         assert_eq!((mix(0), Position::default().find_end(&shapes)), (0, Some(21)), "the first of others may end a segment");
+        let mut position = Position::default();
+        position.go_on(&[1; 63]);
+        assert!(!position.is_endless());
+        position.go_on(&[1]);
+        assert!(position.is_endless(), "nothing has ended it");
         assert_eq!((Position::default().is_within(15), Position::default().is_within(16)), (true, false));
     }
 }

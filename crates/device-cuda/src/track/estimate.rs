@@ -63,9 +63,10 @@ impl Estimates {
         self.0.get(&kernel.id).is_none_or(|known| !known.measured || known.expected_ns >= LONG_KERNEL_NS)
     }
 
-    /// Remembers a kernel that a client launches. Returns how long it is expected to take.
+    /// Remembers a kernel that a client launches. Returns how long it is expected to take, and
+    /// whether it has ended before.
     #[inline]
-    pub(crate) fn note_launch(&mut self, kernel: &Kernel, client: ClientId) -> u64 {
+    pub(crate) fn note_launch(&mut self, kernel: &Kernel, client: ClientId) -> (u64, bool) {
         let fresh = || Known {
             expected_ns: UNKNOWN_KERNEL_NS,
             measured: false,
@@ -81,7 +82,7 @@ impl Estimates {
         if known.kernel.launchers != Launchers::One(client) {
             known.kernel.launchers = Launchers::Several;
         }
-        known.expected_ns
+        (known.expected_ns, known.measured)
     }
 
     /// What is known of a kernel that was launched.
