@@ -20,11 +20,12 @@ const LEAST_SERVICE_THREADS: usize = 3;
 /// Some checks take less time than going to sleep and being woken, where nobody else needs the core
 /// meanwhile: a check with its pause takes up to 60 ns.
 const CHECKS: u32 = 2000;
-/// Where threads of clients and of the service need more cores than there are, each check takes a
-/// core from one that has something to do, which the system may let wait for milliseconds.
-const CROWDED_CHECKS: u32 = 100;
-/// Checks on a small machine.
+/// The same on a small machine, and in a crowd: where threads of clients and of the service need
+/// many more cores than there are, each check takes a core from one that has something to do, which
+/// the system may let wait for milliseconds.
 const FEW_CHECKS: u32 = 50;
+/// Threads are no crowd yet if this part of a machine's cores, one in so many, are missing.
+const MISSING_CORES: usize = 8;
 /// The most cores of a small machine.
 const SMALL_MACHINE: usize = 4;
 
@@ -64,13 +65,9 @@ pub struct ClientPolling {
 pub fn client(cores: usize, clients: usize) -> ClientPolling {
     let threads = ServiceThreads::on(u32::try_from(cores).unwrap_or(u32::MAX));
     let service = (threads.polling() as usize).max(LEAST_SERVICE_THREADS);
-    let has_room = clients + service <= cores;
-    let few_checks = match cores {
-        ..=SMALL_MACHINE => FEW_CHECKS,
-        _ if has_room => CHECKS,
-        _ => CROWDED_CHECKS,
-    };
-    ClientPolling { few_checks, has_core: clients > 0 && has_room, limit: WORK_LIMIT }
+    let threads = clients + service;
+    let may_check = cores > SMALL_MACHINE && threads <= cores + cores / MISSING_CORES;
+    ClientPolling { few_checks: if may_check { CHECKS } else { FEW_CHECKS }, has_core: clients > 0 && threads <= cores, limit: WORK_LIMIT }
 }
 
 #[cfg(test)]
@@ -85,6 +82,6 @@ mod tests {
         assert_eq!([0, 1, 5, 6].map(|clients| client(8, clients).has_core), [false, true, true, false]);
         assert_eq!([11, 12].map(|clients| client(16, clients).has_core), [true, false]);
         assert_eq!((client(4, 1).few_checks, client(5, 1).few_checks), (50, 2000));
-        assert_eq!([0, 11, 12, 128].map(|clients| client(16, clients).few_checks), [2000, 2000, 100, 100]);
+        assert_eq!([0, 13, 14, 128].map(|clients| client(16, clients).few_checks), [2000, 2000, 50, 50]);
     }
 }

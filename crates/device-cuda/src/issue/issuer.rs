@@ -7,6 +7,7 @@
 use super::chain::Chain;
 use super::chain::{can_be_node, has_clusters, launch_of, shape_of};
 use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN};
+use super::head::Head;
 use super::pending::PendingChain;
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Planner, Refusal};
@@ -39,8 +40,6 @@ const GATHER_LIMIT_NS: u64 = 100_000;
 /// waits for the rest of it, also where its own stream has nothing in flight: the others keep the
 /// card busy, and the engine has less to do.
 const MANY_BUSY_STREAMS: usize = 4;
-/// From so many pieces of work on, the first of them are submitted before the rest is planned.
-const MUCH_WORK: usize = 24;
 /// Work that waits for the rest of its segment is looked at again when so many pieces have come.
 const MORE_PIECES: usize = 4;
 
@@ -53,30 +52,6 @@ const LONGEST_BATCH_NS: u64 = 2_000_000;
 pub(crate) const STANDS_STILL_NS: u64 = 5_000_000;
 /// How often it is looked whether that is so, in nanoseconds.
 const LOOK_NS: u64 = 50_000;
-
-/// The first kernels of much work that waits in a stream without work in flight. They are submitted
-/// before the rest is planned, so that the card works meanwhile: planning a hundred kernels takes
-/// 50 µs.
-struct Head {
-    kernels: usize,
-    position: Position,
-}
-
-impl Head {
-    /// `None` if there is too little work, or the card has some of the stream's already.
-    fn of_queue(queue: &StreamQueue) -> Option<Head> {
-        let is_long = queue.in_flight == 0 && queue.work.len() >= MUCH_WORK;
-        is_long.then_some(Head { kernels: 0, position: queue.position })
-    }
-
-    /// One more kernel, of this shape. True if the head ends with it: with a segment, for which there
-    /// is a chain, or anywhere in a stream that has none.
-    fn ends_with(&mut self, shape: u64) -> bool {
-        self.kernels += 1;
-        let ends_segment = self.position.pass(shape);
-        ends_segment || (self.position.is_endless() && self.kernels >= SHORTEST_SEGMENT)
-    }
-}
 
 /// The outcome of serving a queue.
 pub(crate) enum Served {

@@ -22,6 +22,7 @@ mod arrays;
 mod chain;
 mod chains;
 mod constants;
+mod head;
 mod issuer;
 mod pending;
 mod pieces;

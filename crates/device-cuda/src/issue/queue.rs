@@ -211,6 +211,27 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_queued_as_its_pieces_are() {
+        let queue = || {
+            let client = Arc::new(ContextClient::new(1, 0, Urgency::Normal, None));
+            StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client, 0, 0)))
+        };
+        let (mut one_by_one, mut at_once) = (queue(), queue());
+        for (lengths, now) in [([40, 30], 5), ([3, 1], 9)] {
+            for length in lengths {
+                let mut list: Vec<_> = (0..length).map(|token| (token, Work::WriteValue { address: token, value: 0, bytes: 8 })).collect();
+                let makes_ready = list.iter().fold(false, |ready, (token, work)| one_by_one.push(*token, work.clone(), now) || ready);
+                assert_eq!(at_once.push_all(&mut list, now), makes_ready);
+                assert!(list.is_empty());
+            }
+            let state = |queue: &StreamQueue| (queue.work.clone(), queue.state, queue.since, queue.burst.pieces, queue.burst.before);
+            assert_eq!(state(&one_by_one), state(&at_once));
+            [&mut one_by_one, &mut at_once].into_iter().for_each(|queue| queue.work.clear());
+        }
+        assert_eq!(at_once.burst.before, 70, "the second list begins a burst");
+    }
+
+    #[test]
     fn new_work_makes_a_queue_ready_unless_it_is_or_must_wait() {
         let client = Arc::new(ContextClient::new(1, 0, Urgency::Normal, None));
         let mut queue = StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client, 0, 0)));
