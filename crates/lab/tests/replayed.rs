@@ -39,18 +39,19 @@ fn the_model_still_says_what_the_lab_has_measured() {
     }
 }
 
-/// The same on an H200 with three engines and a lane for each (benches/results/lab-three-lanes, of
-/// which the profile of ResNet-50 was lost): within 28 %, but for one. Of sixteen programs with
-/// tiny kernels on sixteen processors 99 of 100 requests took 1.1 ms at most, 18 times the mean: a
-/// thread of an executor had no processor for that long. No model of the mean says that.
+/// The same and ResNet-50 on an H200 with three engines and a lane for each: within 35 %, but for
+/// two. Of sixteen programs on sixteen processors 99 of 100 requests took up to 24 times the mean,
+/// where kernels are tiny: a thread of an executor had no processor for that long. No model of the
+/// mean says that. Clients in such a crowd sleep sooner since (docs/performance.md).
 #[test]
 fn a_lane_for_each_engine_is_foreseen() {
-    let mut found = replay("lab-three-lanes", |workload| OWN.contains(&workload));
-    let is_known = |pair: &Pair| (pair.workload.as_str(), pair.mode.as_str(), pair.clients, pair.figure) == ("tiny", "cumux", 16, "p99_us");
+    let mut found = replay("lab-three-lanes", |_| true);
+    let is_crowd = |pair: &Pair| (pair.mode.as_str(), pair.clients, pair.figure) == ("cumux", 16, "p99_us");
+    let is_known = |pair: &Pair| is_crowd(pair) && ["tiny", "yours"].contains(&pair.workload.as_str());
     let (before, left_out) = (found.len(), found.iter().filter(|pair| is_known(pair)).count());
-    assert_eq!((before, left_out), (120, 1));
+    assert_eq!((before, left_out), (150, 2));
     found.retain(|pair| !is_known(pair));
-    require_within(5.0, 28.0, &found);
+    require_within(5.0, 35.0, &found);
 }
 
 /// ResNet-50 with up to sixteen copies: each figure within 35 %, half of them within 20 %.

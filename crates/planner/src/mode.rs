@@ -86,7 +86,7 @@ pub const USUAL_HOST: ServedHost = ServedHost::with(16);
 /// cards; decision 0122), and with a context for each 1.2 times as many once more (decision 0131).
 const LOCKED: f64 = 1.0 / (1.16 * 1.2);
 /// The same where each engine has an intake thread that may carry it (decision 0132): the lab's
-/// `tiny`, 8 programs on an H200 with three of each (benches/results/lab-three-lanes).
+/// `tiny`, 8 programs on an H200 with three of each, at 485bb64e (docs/planning.md).
 const LOCKED_CARRIED: f64 = 0.45;
 
 /// A host, and the threads with which an executor of one card serves its clients there.

@@ -88,8 +88,8 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::accept_work`], for all of a list: looked up once, and moved as one where nothing
-    /// has to be known of each.
+    /// As [`Engine::accept_work`], for all of a list: looked up once, and moved as one where
+    /// nothing has to be known of each.
     fn accept_all(&mut self, id: StreamId, mut work: Vec<(u64, Work)>) {
         let Streams { queues, ready, clock, .. } = &mut self.streams;
         let queue = queues.get_mut(&id).filter(|queue| {

@@ -21,8 +21,8 @@ impl Head {
         is_long.then_some(Head { kernels: 0, position: queue.position })
     }
 
-    /// One more kernel, of this shape. True if the head ends with it: with a segment, for which there
-    /// is a chain, or anywhere in a stream that has none.
+    /// One more kernel, of this shape. True if the head ends with it: with a segment, for which
+    /// there is a chain, or anywhere in a stream that has none.
     pub(super) fn ends_with(&mut self, shape: u64) -> bool {
         self.kernels += 1;
         let ends_segment = self.position.pass(shape);

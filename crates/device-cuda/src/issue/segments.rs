@@ -34,7 +34,8 @@ impl Position {
         self.kernels + more < SHORTEST_SEGMENT
     }
 
-    /// True if the stream's kernels fall into no segments, as far as can be seen: equal ones do not.
+    /// True if the stream's kernels fall into no segments, as far as can be seen: equal ones do
+    /// not.
     pub(super) fn is_endless(self) -> bool {
         self.kernels >= ENDLESS_SEGMENT
     }
