@@ -22,6 +22,33 @@ fn sixty_four_clients_at_once() {
     node.wait_for("all of them gone", |node| node.servers().first().filter(|server| server.clients.is_empty()).map(|_| ()));
 }
 
+/// A number that the kernel tells of a process: the one behind `word` in a file of its directory.
+fn number_of(pid: u32, file: &str, word: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+    let rest = text.lines().find_map(|line| line.strip_prefix(word)).unwrap();
+    rest.split_whitespace().next().unwrap().parse().unwrap_or(u64::MAX)
+}
+
+/// The kernel's table of a process's descriptors grows slowly where there are several threads, and
+/// nobody is served meanwhile. So each process of ours has room for many clients before the first
+/// one comes. A client's table is no larger than it has to be: every child gets a copy.
+#[test]
+fn no_table_of_descriptors_grows_while_clients_come() {
+    let node = Node::start();
+    let client = node.test_client("idle").start();
+    client.wait_for_line("ready");
+    let server = node.server();
+    let room = |pid: u32| number_of(pid, "status", "FDSize:");
+    for (name, pid) in
+        [("daemon", node.daemon_pid()), ("server", server.pid), ("keeper", server.keeper), ("executor", server.executor), ("standby", server.standby)]
+    {
+        let wanted = number_of(pid, "limits", "Max open files").min(4096);
+        assert!(room(pid) >= wanted, "the {name} has room for {} descriptors, not for {wanted}", room(pid));
+    }
+    assert!(room(client.pid()) <= 1 << 14, "a client has room for {}", room(client.pid()));
+    client.expect_ok();
+}
+
 /// Eight at once, one of them faulty: the others' output is that of a run alone, every time.
 #[test]
 fn results_do_not_depend_on_the_neighbours() {

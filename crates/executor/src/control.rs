@@ -342,7 +342,11 @@ impl Session {
                     self.shared.drop_image(self.client(), &spec.image);
                 }
             }
-            Op::MemFree { address } => self.free(inner, address),
+            Op::MemFree { address } => {
+                self.free(inner, address);
+                // Others may have the memory now, which is what some clients wait for.
+                self.answer(&barrier.header, &answer(result::SUCCESS));
+            }
             Op::Return { address } => self.end_borrowing(inner, address),
             Op::ArrayDestroy { array } => self.destroy_array(inner, array),
             Op::ObjectDestroy { device, handle } => self.destroy_object(inner, device, handle),

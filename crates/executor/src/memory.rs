@@ -155,8 +155,8 @@ impl Session {
         Ok(())
     }
 
-    /// Frees an allocation the client made; an unknown address does nothing (the shim has told the
-    /// client already). What others have open is kept for them.
+    /// Frees an allocation the client made; an unknown address does nothing (the shim knows them,
+    /// and a predecessor may have freed it). What others have open is kept for them.
     pub(crate) fn free(&self, inner: &mut Inner, address: u64) {
         let Some(bytes) = inner.objects.allocations.get(&address).copied() else { return };
         let token = inner.objects.lent.get(&address).map(|lent| lent.token);

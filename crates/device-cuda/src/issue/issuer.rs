@@ -313,6 +313,7 @@ impl Issuer {
                     break;
                 }
                 Ok(plan) => {
+                    head = None;
                     queue.makes_segments &= !matches!(plan, Plan::Kernel(_));
                     let prints = plan.prints();
                     let in_clusters = match &plan {

@@ -156,11 +156,32 @@ impl<'a> Planner<'a> {
     }
 
     /// Plans a piece of work. The parameters of a kernel move from `work` into the plan.
-    #[inline]
     pub(crate) fn plan(&mut self, work: &mut Work) -> Result<Plan, Refusal> {
+        let client = self.client;
         match work {
+            Work::Nop => Ok(Plan::Nothing),
             Work::Kernel(kernel) => plan_launch(self, &mut kernel.launch),
-            other => plan_other(self.client, other),
+            Work::Copy { target, source, extent } => plan_copy(client, target, source, *extent).map(Plan::Copies),
+            Work::ArrayCopy { target, source, extent } => plan_array_copy(client, target, source, *extent).map(Plan::Copies),
+            Work::Set { target, pitch, value, element, width, height } => {
+                let row = width.saturating_mul(u64::from(*element));
+                if row == 0 || *height == 0 {
+                    return Ok(Plan::Nothing);
+                }
+                let rows = Rows { address: *target, pitch: *pitch, slice: 0 };
+                let extent = CopyExtent { width: row, height: *height, depth: 1 };
+                let target = translate(client, &rows, extent, Access::Write, "a set")?;
+                let set = MemorySet { target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height };
+                let constants = write_constants(client, &Rows { address: target, ..rows }, extent, "a set")?;
+                Ok(Plan::Set(set).followed_by(constants))
+            }
+            Work::WriteValue { address, value, bytes } => {
+                let rows = Rows { address: *address, pitch: 0, slice: 0 };
+                let extent = CopyExtent { width: u64::from(*bytes), height: 1, depth: 1 };
+                let address = translate(client, &rows, extent, Access::Write, "a value write")?;
+                let constants = write_constants(client, &Rows { address, ..rows }, extent, "a value write")?;
+                Ok(Plan::Value { address, value: *value, bytes: *bytes }.followed_by(constants))
+            }
         }
     }
 
@@ -174,34 +195,6 @@ impl<'a> Planner<'a> {
         let module = self.client.modules.read().get(&number).cloned()?;
         self.module = Some((number, module.clone()));
         Some(module)
-    }
-}
-
-/// Plans a piece of work that is no kernel.
-fn plan_other(client: &ContextClient, work: &Work) -> Result<Plan, Refusal> {
-    match work {
-        Work::Nop | Work::Kernel(_) => Ok(Plan::Nothing),
-        Work::Copy { target, source, extent } => plan_copy(client, target, source, *extent).map(Plan::Copies),
-        Work::ArrayCopy { target, source, extent } => plan_array_copy(client, target, source, *extent).map(Plan::Copies),
-        Work::Set { target, pitch, value, element, width, height } => {
-            let row = width.saturating_mul(u64::from(*element));
-            if row == 0 || *height == 0 {
-                return Ok(Plan::Nothing);
-            }
-            let rows = Rows { address: *target, pitch: *pitch, slice: 0 };
-            let extent = CopyExtent { width: row, height: *height, depth: 1 };
-            let target = translate(client, &rows, extent, Access::Write, "a set")?;
-            let set = MemorySet { target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height };
-            let constants = write_constants(client, &Rows { address: target, ..rows }, extent, "a set")?;
-            Ok(Plan::Set(set).followed_by(constants))
-        }
-        Work::WriteValue { address, value, bytes } => {
-            let rows = Rows { address: *address, pitch: 0, slice: 0 };
-            let extent = CopyExtent { width: u64::from(*bytes), height: 1, depth: 1 };
-            let address = translate(client, &rows, extent, Access::Write, "a value write")?;
-            let constants = write_constants(client, &Rows { address, ..rows }, extent, "a value write")?;
-            Ok(Plan::Value { address, value: *value, bytes: *bytes }.followed_by(constants))
-        }
     }
 }
 

@@ -193,7 +193,8 @@ pub(crate) fn forget_module(number: u32) {
 /// Gives back one allocation that is no longer in the mirror.
 pub(crate) fn release(session: &Connection, allocation: &Allocation) -> Try {
     match allocation.sort {
-        Sort::Device | Sort::Array => session.control(&Op::MemFree { address: allocation.start }),
+        // When this returns, another process may allocate it, whichever executor that one has.
+        Sort::Device | Sort::Array => session.call(&Op::MemFree { address: allocation.start }).map(drop),
         Sort::Graph => of_graphs::end(session, allocation.start),
         Sort::Pool(pool) => {
             pool::forget(session, pool, allocation.start);

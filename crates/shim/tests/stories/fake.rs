@@ -129,13 +129,20 @@ struct Timeline {
     done: u64,
 }
 
+/// Memory that is freed when these streams have come to these sequences.
+struct Barrier {
+    record: Record,
+    address: u64,
+    waits: Vec<(u32, u64)>,
+}
+
 struct Fake {
     service: Service,
     streams: BTreeMap<u32, Timeline>,
     next: u64,
     sizes: BTreeMap<u64, u64>,
     /// Addresses to free when the streams have come this far.
-    barriers: Vec<(u64, Vec<(u32, u64)>)>,
+    barriers: Vec<Barrier>,
 }
 
 fn function(name: &str, sizes: &[u32]) -> FunctionInfo {
@@ -196,7 +203,7 @@ impl Fake {
             }
             Op::MemFree { address } => {
                 let waits = self.streams.iter().filter_map(|(index, timeline)| timeline.queue.back().map(|(seq, _)| (*index, *seq))).collect();
-                self.barriers.push((address, waits));
+                self.barriers.push(Barrier { record, address, waits });
             }
             Op::MemInfo { .. } => {
                 let used: u64 = self.sizes.values().sum();
@@ -250,10 +257,13 @@ impl Fake {
 
     /// Runs one piece of work; false when nothing can run.
     fn step(&mut self) -> bool {
-        let ready = self.barriers.iter().position(|(_, waits)| waits.iter().all(|(index, seq)| self.done(*index) >= *seq));
+        let ready = self.barriers.iter().position(|barrier| barrier.waits.iter().all(|(index, seq)| self.done(*index) >= *seq));
         if let Some(position) = ready {
-            let (address, _) = self.barriers.remove(position);
+            let Barrier { record, address, .. } = self.barriers.remove(position);
             assert!(self.sizes.remove(&address).is_some(), "{address:#x} is freed once");
+            if record.header.answer != NO_ANSWER {
+                self.answer(&record, 0, [0, 0]);
+            }
             return true;
         }
         let indices: Vec<u32> = self.streams.keys().copied().collect();
