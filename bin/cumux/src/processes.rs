@@ -179,7 +179,6 @@ pub fn server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     // A session away from the terminal of a foreground daemon, which may be another user's. It
     // fails if we lead a process group already: that one is then our own.
     let _ = rustix::process::setsid();
-    cumux_link::limit::raise();
     log();
     let ServerOptions { pipe, log, device: devices, uid } = ServerOptions::try_parse_from(arguments)?;
     cumux_server::run(cumux_server::Options { pipe, log, devices, uid })?;

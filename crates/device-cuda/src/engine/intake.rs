@@ -90,7 +90,7 @@ impl Engine {
 
     /// As [`Engine::accept_work`], for all of a list: looked up once, and moved as one where
     /// nothing has to be known of each.
-    fn accept_all(&mut self, id: StreamId, mut work: Vec<(u64, Work)>) {
+    fn accept_all(&mut self, id: StreamId, work: Vec<(u64, Work)>) {
         let Streams { queues, ready, clock, .. } = &mut self.streams;
         let queue = queues.get_mut(&id).filter(|queue| {
             let is_open = matches!(self.ends.admission(queue.stream.client.id), Admission::Open);
@@ -99,7 +99,7 @@ impl Engine {
         match queue {
             // What has nothing to wait for is not queued.
             Some(queue) if !matches!(work.first(), None | Some((_, Work::Nop))) => {
-                if queue.push_all(&mut work, clock.now()) {
+                if queue.push_all(work, clock.now()) {
                     ready.push_back(id);
                 }
             }

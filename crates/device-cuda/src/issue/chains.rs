@@ -238,7 +238,7 @@ impl Chains {
             let is_lasting = repeats && length == own;
             let often = if is_lasting {
                 OFTEN
-            } else if length == cut || length == general {
+            } else if length <= cut {
                 VERY_OFTEN
             } else {
                 MOST_OFTEN

@@ -1,7 +1,7 @@
 //! Submitting clients' work to the driver.
 //!
 //! The path of a launch: [`Issuer::issue_stream`] takes work from a stream's [`StreamQueue`].
-//! `plan_work` checks it and decides on the calls of the driver. Kernels that can be nodes of a
+//! `Planner` checks it and decides on the calls of the driver. Kernels that can be nodes of a
 //! chain are collected into a batch, which `issue_batch` cuts into segments and submits:
 //! `Chains::choose` finds a chain and `issue_chain` launches it, else `launch_kernel` launches one
 //! kernel.

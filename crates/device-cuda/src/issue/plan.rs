@@ -231,7 +231,7 @@ fn find_unregistered_pointer(planner: &Planner<'_>, parameters: &[u8]) -> Option
     }
     let window = planner.client.window.read();
     let window = window.as_ref()?;
-    let address = words().into_iter().find(|address| window.contains(*address, 1) && !window.is_registered(*address, 1))?;
+    let address = words().find(|address| window.contains(*address, 1) && !window.is_registered(*address, 1))?;
     Some((address, UNANNOUNCED_BYTES.min(window.address() + window.bytes() - address)))
 }
 

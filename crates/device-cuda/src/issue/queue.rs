@@ -129,10 +129,10 @@ impl StreamQueue {
         self.make_ready(now)
     }
 
-    /// As [`StreamQueue::push`], for all of a list, which is empty after that.
-    pub(crate) fn push_all(&mut self, work: &mut Vec<(u64, Work)>, now: u64) -> bool {
+    /// As [`StreamQueue::push`], for all of a list.
+    pub(crate) fn push_all(&mut self, work: Vec<(u64, Work)>, now: u64) -> bool {
         self.note_pieces(work.len());
-        self.work.extend(std::mem::take(work));
+        self.work.extend(work);
         self.make_ready(now)
     }
 
@@ -219,10 +219,9 @@ mod tests {
         let (mut one_by_one, mut at_once) = (queue(), queue());
         for (lengths, now) in [([40, 30], 5), ([3, 1], 9)] {
             for length in lengths {
-                let mut list: Vec<_> = (0..length).map(|token| (token, Work::WriteValue { address: token, value: 0, bytes: 8 })).collect();
+                let list: Vec<_> = (0..length).map(|token| (token, Work::WriteValue { address: token, value: 0, bytes: 8 })).collect();
                 let makes_ready = list.iter().fold(false, |ready, (token, work)| one_by_one.push(*token, work.clone(), now) || ready);
-                assert_eq!(at_once.push_all(&mut list, now), makes_ready);
-                assert!(list.is_empty());
+                assert_eq!(at_once.push_all(list, now), makes_ready);
             }
             let state = |queue: &StreamQueue| (queue.work.clone(), queue.state, queue.since, queue.burst.pieces, queue.burst.before);
             assert_eq!(state(&one_by_one), state(&at_once));

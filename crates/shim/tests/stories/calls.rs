@@ -10,7 +10,7 @@ use cumux_abi::{
     CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUcontext, CUevent, CUfunction, CUipcEventHandle, CUlibrary, CUmemorytype, CUmodule, CUpointer_attribute, CUresult,
     CUstream,
 };
-use cumux_wire::record::Op;
+use cumux_wire::record::{NO_ANSWER, Op};
 
 pub(super) const IMAGE: &[u8] = b".version 8.0\n.target sm_75\n\0";
 
@@ -97,6 +97,9 @@ fn a_vector_addition_from_first_call_to_last() {
         for address in [a, b, c] {
             memory::cuMemFree_v2(address).unwrap();
             assert_eq!(memory::cuMemFree_v2(address), Err(error::INVALID_VALUE), "freed once");
+            let seen = fake::seen();
+            let freed = seen.iter().find(|record| record.op == Op::MemFree { address });
+            assert!(freed.is_some_and(|record| record.header.answer != NO_ANSWER), "others may have it when the call returns");
         }
         library::cuLibraryUnload(library).unwrap();
         assert_eq!(library::cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()), Err(error::INVALID_HANDLE));
