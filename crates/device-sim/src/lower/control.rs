@@ -150,7 +150,7 @@ pub(super) fn runtime_call(name: &str) -> Option<RuntimeCall> {
 }
 
 /// With which a kernel says how a graph goes on.
-const SETS_CONDITION: &str = "cudaGraphSetConditional";
+pub(super) const SETS_CONDITION: &str = "cudaGraphSetConditional";
 
 /// A call of [`SETS_CONDITION`], whose arguments lie in the frame: the handle of a condition is the
 /// address of its value.

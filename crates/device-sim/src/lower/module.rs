@@ -245,9 +245,9 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
         .blocks_are_clusters
         .then(|| Refusal { line: function.pos.line, instruction: "kernels whose grids count clusters (.blocksareclusters)".to_owned() });
     let refused = reached.iter().filter_map(|f| each(f).refused.clone()).chain(counts_clusters).min_by_key(|r| r.line);
-    // `printf`, `malloc` and the like cannot be done twice.
     let provided = || reached.iter().map(|f| plan.module.function(*f)).filter(|function| function.body.is_none());
-    let intrinsics = provided().next().is_some();
+    // `printf`, `malloc` and the like cannot be done twice; what sets a condition is a store.
+    let intrinsics = provided().any(|function| &*function.name != control::SETS_CONDITION);
     let starts_work = provided().any(|function| control::runtime_call(&function.name).is_some_and(RuntimeCall::starts_work));
     let known = frame_depth(plan, id, &mut Vec::new());
     let registers = reached.iter().map(|f| each(f).registers).max().unwrap_or(0);
@@ -278,5 +278,29 @@ fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built
         shared_table: own.shared_table.clone(),
         function: id.0,
         unbounded: known.is_none().then(|| if reached.iter().any(|f| plan.functions[f.index()].indirect) { Unbounded::Address } else { Unbounded::Recursion }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a kernel that calls a function of the device with two arguments can be repeated.
+    fn is_repeatable_with(declared: &str, called: &str) -> bool {
+        let text = format!(
+            ".version 8.0\n.target sm_75\n.address_size 64\n.extern .func {declared};\n.visible .entry calls(.param .u64 handle)\n{{\n\
+             .reg .b32 %r<3>; .reg .b64 %rd<3>;\nld.param.u64 %rd1, [handle];\n{called}\nret;\n}}\n"
+        );
+        let program = lower(&text, Options::default()).unwrap();
+        assert!(program.kernels[0].refused.is_none(), "{:?}", program.kernels[0].refused);
+        program.kernels[0].repeatable
+    }
+
+    #[test]
+    fn a_kernel_that_sets_a_condition_is_repeated_and_one_that_allocates_is_not() {
+        let sets = "{ .param .b64 a; .param .b32 b; st.param.b64 [a], %rd1; st.param.b32 [b], 1; call.uni cudaGraphSetConditional, (a, b); }";
+        assert!(is_repeatable_with("cudaGraphSetConditional(.param .b64 handle, .param .b32 value)", sets));
+        let allocates = "{ .param .b64 a; .param .b64 to; st.param.b64 [a], %rd1; call.uni (to), malloc, (a); ld.param.b64 %rd2, [to]; }";
+        assert!(!is_repeatable_with("(.param .b64 to) malloc(.param .b64 bytes)", allocates));
     }
 }

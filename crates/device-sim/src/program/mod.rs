@@ -58,7 +58,8 @@ pub struct Kernel {
     /// Blocks of a cluster along x, y and z as `.reqnctapercluster` says; all zero without it.
     pub cluster: [u32; 3],
     /// True if a half-done block can be undone and run again: the kernel has no global atomics or
-    /// reductions, no volatile or ordered accesses, and does not call `printf` or `malloc`.
+    /// reductions, no volatile or ordered accesses, and does not call `printf` or `malloc`. A call
+    /// of `cudaGraphSetConditional` is a store.
     pub repeatable: bool,
     /// True if it can start work that goes on when its blocks are done: grids, copies.
     pub starts_work: bool,
