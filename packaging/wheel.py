@@ -63,6 +63,9 @@ def main():
     for path in sorted((staged / "usr/lib/cumux").iterdir()):
         if path.is_file():
             files[f"{data}/data/lib/cumux/{path.name}"] = (path.read_bytes(), 0o755)
+    # A wheel has no links: the stand-in for NVIDIA's assembler is a script here.
+    script = b'#!/bin/sh\nexec "$(dirname "$0")/../../../../bin/cumux" ptxas "$@"\n'
+    files[f"{data}/data/lib/cumux/software/bin/ptxas"] = (script, 0o755)
     for path in sorted((staged / "usr/share/man/man1").iterdir()):
         files[f"{data}/data/share/man/man1/{path.name}"] = (path.read_bytes(), 0o644)
     digest = lambda content: base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

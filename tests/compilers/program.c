@@ -4,6 +4,8 @@
 //   program opened FOLDER      by libraries that it opens itself, by path and by name
 //   program plugin FOLDER      by a library of its own that is linked with them
 //   program jitlink FOLDER     with nvJitLink: texts, intermediate code, and what cannot be linked
+//   program text               prints the kernel
+//   program file FILE          loads what another program has compiled
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -163,6 +165,18 @@ int main(int count, char **arguments) {
         link_with("text as machine code", library, (const char *[]){caller, callee}, (int[]){PTX, CUBIN}, 2);
         link_with("intermediate", library, (const char *[]){caller, intermediate}, (int[]){PTX, LTO}, 2);
         link_with("missing", library, (const char *[]){caller}, (int[]){PTX}, 1);
+    } else if (!strcmp(mode, "text")) {
+        fputs(kernel, stdout);
+    } else if (!strcmp(mode, "file")) {
+        FILE *file = fopen(folder, "rb");
+        if (!file) return printf("FAIL: no %s\n", folder);
+        fseek(file, 0, SEEK_END);
+        long size = ftell(file);
+        rewind(file);
+        // Nothing follows: machine code says itself how long it is.
+        char *code = malloc(size);
+        if (fread(code, 1, size, file) != (size_t)size) return printf("FAIL: %s\n", folder);
+        printf("file: %d\n", run(code));
     }
     return 0;
 }

@@ -36,7 +36,19 @@ fn run(command: &[&str]) -> Command {
     let mut run = Command::new(cumux());
     run.args(["run", "--device", "sim:h200", "--"]).args(command).stdin(Stdio::null());
     run.env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/cumux");
-    for variable in ["CUMUX_QUIET", "CUMUX_VERBOSE", "CUMUX_LOG", "CUMUX_DEVICE", "CUMUX_COMPILERS", "LD_PRELOAD", "CUPY_CACHE_DIR", "CUPY_ACCELERATORS"] {
+    for variable in [
+        "CUMUX_QUIET",
+        "CUMUX_VERBOSE",
+        "CUMUX_LOG",
+        "CUMUX_DEVICE",
+        "CUMUX_COMPILERS",
+        "LD_PRELOAD",
+        "CUPY_CACHE_DIR",
+        "CUPY_ACCELERATORS",
+        "TRITON_PTXAS_PATH",
+        "TRITON_PTXAS_BLACKWELL_PATH",
+        "TORCHINDUCTOR_CACHE_DIR",
+    ] {
         run.env_remove(variable);
     }
     run
@@ -68,6 +80,36 @@ fn what_a_program_links_runs_on_a_software_gpu() {
     let expected =
         "texts: 0, PTX, 43\ntext as machine code: 0, PTX, 43\nintermediate: 0, PTX, 43\nmissing: 6, error   : Undefined reference to 'f' in 'text0'\n";
     assert_eq!(out(&output), expected, "{output:?}");
+}
+
+/// Triton starts `ptxas` as a program of its own, and loads what that has written.
+#[test]
+fn what_another_program_assembles_runs_on_a_software_gpu() {
+    let folder = built();
+    let program = folder.path().join("program").to_str().unwrap().to_owned();
+    let (text, image) = (folder.path().join("k.ptx"), folder.path().join("k.cubin"));
+    std::fs::write(&text, Command::new(&program).arg("text").output().unwrap().stdout).unwrap();
+    let line = format!(
+        "$TRITON_PTXAS_PATH -lineinfo -v --fmad=false --gpu-name=sm_90a {} -o {} && {program} file {}",
+        text.display(),
+        image.display(),
+        image.display()
+    );
+    assert_eq!(out(&run(&["sh", "-c", &line]).output().unwrap()), "file: 42\n");
+    // Triton keeps what it has compiled apart by this text, and takes the version of PTX from it.
+    let version = out(&run(&["sh", "-c", "$TRITON_PTXAS_BLACKWELL_PATH --version"]).output().unwrap());
+    assert!(version.contains("cumux") && version.contains("release 13.0, V13.0."), "{version}");
+    // What is wrong is told as by ptxas, with the same exit status.
+    std::fs::write(&text, ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n  mov.u32 %r1, 1;\n}\n").unwrap();
+    let output = run(&["sh", "-c", &line]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(255) && told.contains("line 5") && told.contains("%r1"), "{told}");
+    // Not for who has chosen another one, nor for who wants nothing of this.
+    let shown = |command: &mut Command| out(&command.output().unwrap());
+    assert_eq!(shown(run(&["sh", "-c", "echo $TRITON_PTXAS_PATH"]).env("TRITON_PTXAS_PATH", "/mine/ptxas")), "/mine/ptxas\n");
+    let ours = shown(&mut run(&["sh", "-c", "echo $TRITON_PTXAS_PATH"]));
+    let off = run(&["sh", "-c", "echo $TRITON_PTXAS_PATH"]).env("CUMUX_COMPILERS", "0").env("TRITON_PTXAS_PATH", ours.trim()).output().unwrap();
+    assert_eq!(out(&off), "\n");
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn an_installation_into_a_system_works_and_keeps_its_settings() {
         "usr/lib/cumux/libcuda.so.1",
         "usr/lib/cumux/libcumux_compilers.so",
         "usr/lib/cumux/bin/nvidia-cuda-mps-control",
+        "usr/lib/cumux/software/bin/ptxas",
         "usr/lib/systemd/system/cumux.service",
         "usr/lib/systemd/system/cumux@.service",
         "usr/lib/systemd/system/cumux.socket",

@@ -180,6 +180,11 @@ pub enum Command {
     #[command(hide = true)]
     Trial { library: PathBuf },
     #[command(hide = true)]
+    Ptxas {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    #[command(hide = true)]
     Keeper {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,

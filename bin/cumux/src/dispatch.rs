@@ -3,7 +3,8 @@
 use crate::cli::{self, Cli, Command};
 use crate::say::{self, SayError};
 use crate::{
-    artifacts, cluster, control, demo, doctor, exporter, faults, group, install, lab, plan, processes, record, relocate, run, share, status, top, upgrade,
+    artifacts, cluster, control, demo, doctor, exporter, faults, group, install, lab, plan, processes, ptxas, record, relocate, run, share, status, top,
+    upgrade,
 };
 use clap::Parser as _;
 use std::ffi::OsString;
@@ -62,6 +63,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         }
         Command::Survey { arguments } => processes::survey(arguments),
         Command::Trial { library } => exporter::trial::main(&library),
+        Command::Ptxas { arguments } => ptxas::main(arguments),
         Command::Keeper { arguments } => processes::keeper(arguments),
         Command::Executor { arguments } => processes::executor(arguments),
     }

@@ -42,6 +42,7 @@ pub fn main(arguments: &InstallArguments) -> anyhow::Result<u8> {
     for (path, bytes, mode) in files()? {
         put(&prefix.join(path), &bytes, mode, &mut installed)?;
     }
+    link(&prefix.join("lib/cumux").join(library::ASSEMBLER), Path::new("../../../../bin/cumux"), &mut installed)?;
     if arguments.system {
         install_system(&arguments.root, &mut installed)?;
     } else if arguments.drop_in {

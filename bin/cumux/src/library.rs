@@ -18,6 +18,14 @@ const PRELOAD: &str = "LD_PRELOAD";
 const CUPY_CACHE: &str = "CUPY_CACHE_DIR";
 /// What CuPy uses in place of kernels that it compiles itself.
 const CUPY_ACCELERATORS: &str = "CUPY_ACCELERATORS";
+/// The assembler that Triton starts, and the one for cards since Blackwell.
+const TRITON_PTXAS: [&str; 2] = ["TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"];
+/// The folder in which PyTorch keeps what Triton has compiled for it.
+const TORCH_CACHE: &str = "TORCHINDUCTOR_CACHE_DIR";
+
+/// The stand-in for NVIDIA's assembler, below our folder: in no folder where a program would find
+/// it that does not run on a software GPU.
+pub const ASSEMBLER: &str = "software/bin/ptxas";
 
 /// The checkout from which this program was built, if it is still there.
 pub fn checkout() -> Option<PathBuf> {
@@ -72,20 +80,21 @@ pub fn is_in_build_folder() -> bool {
 /// A build folder holds the library as `libcuda.so`; programs look for `libcuda.so.1`.
 fn of_build(profile: &Path) -> anyhow::Result<Option<PathBuf>> {
     let folder = profile.join("cumux-lib");
-    let found = link_into(&folder, profile, "libcuda.so", LIBRARY)? && link_into(&folder, profile, COMPILERS, COMPILERS)?;
+    // The library in deps is rebuilt with every build of this program; the other only when the
+    // library itself is built.
+    let library = |built: &str, name: &str| link_into(&folder.join(name), profile, &[&format!("deps/{built}"), built]);
+    let found = library("libcuda.so", LIBRARY)? && library(COMPILERS, COMPILERS)? && link_into(&folder.join(ASSEMBLER), profile, &["cumux"])?;
     Ok(found.then_some(folder))
 }
 
-/// Makes a link to a built library; `false` if it is not built.
-fn link_into(folder: &Path, profile: &Path, built: &str, name: &str) -> anyhow::Result<bool> {
-    // The library in deps is rebuilt with every build of this program; the other only when the
-    // library itself is built.
-    let candidates = [format!("deps/{built}"), built.to_owned()];
+/// Makes a link to the newest of these files of a build folder; `false` if none is built.
+fn link_into(link: &Path, profile: &Path, candidates: &[&str]) -> anyhow::Result<bool> {
     let newest = candidates.iter().filter_map(|name| Some((fs::metadata(profile.join(name)).and_then(|m| m.modified()).ok()?, name))).max();
     let Some((_, newest)) = newest else { return Ok(false) };
-    let link = folder.join(name);
-    let target = Path::new("..").join(newest);
-    if fs::read_link(&link).ok().as_deref() == Some(&target) {
+    let (folder, name) = (link.parent().unwrap_or(profile), link.file_name().unwrap_or_default().to_string_lossy());
+    let up = folder.strip_prefix(profile).map_or(0, |below| below.components().count());
+    let target = Path::new(&"../".repeat(up)).join(newest);
+    if fs::read_link(link).ok().as_deref() == Some(&target) {
         return Ok(true);
     }
     let make = || -> std::io::Result<()> {
@@ -93,7 +102,7 @@ fn link_into(folder: &Path, profile: &Path, built: &str, name: &str) -> anyhow::
         // Made beside its place and moved there: another cumux may do the same at the same time.
         let fresh = folder.join(format!("{name}.{}", std::process::id()));
         std::os::unix::fs::symlink(&target, &fresh)?;
-        fs::rename(&fresh, &link)
+        fs::rename(&fresh, link)
     };
     make().with_context(|| format!("cannot make {}", link.display()))?;
     Ok(true)
@@ -123,15 +132,14 @@ pub fn path_with(folder: &Path) -> OsString {
     path
 }
 
-/// What a program needs in its environment for the compilers that it uses while it runs. On
-/// software GPUs they have to make PTX; elsewhere nothing of ours stays in the environment, though
-/// the program that starts this one may have run on a software GPU.
-pub fn compilers_environment(folder: &Path, software: bool) -> Vec<(&'static str, OsString)> {
+/// Gives a program what it needs in its environment for the compilers that it uses while it runs.
+/// On software GPUs they have to make PTX; elsewhere nothing of ours stays in the environment,
+/// though the program that starts this one may have run on a software GPU.
+pub fn lead_to_compilers(command: &mut Command, folder: &Path, software: bool) {
     let file = folder.join(COMPILERS);
     let mut list: Vec<OsString> = preloaded(std::env::var_os(PRELOAD).as_deref());
     let was = list.len();
     list.retain(|entry| Path::new(entry).file_name() != Some(OsStr::new(COMPILERS)));
-    let mut changes = Vec::new();
     // The variable has no way to write a blank or a colon.
     let can_be_named = !file.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\t' | b'\n'));
     let is_off = std::env::var_os("CUMUX_COMPILERS").is_some_and(|value| value == "0" || value == "off");
@@ -146,19 +154,36 @@ pub fn compilers_environment(folder: &Path, software: bool) -> Vec<(&'static str
         list.insert(0, file.into_os_string());
     }
     if used || list.len() != was {
-        changes.push((PRELOAD, list.join(OsStr::new(":"))));
+        command.env(PRELOAD, list.join(OsStr::new(":")));
     }
-    // What CuPy keeps under the name of machine code would be PTX, and what it kept before on a
-    // card would be none.
-    if let (true, None, Some(home)) = (used, std::env::var_os(CUPY_CACHE), std::env::var_os("HOME").filter(|home| !home.is_empty())) {
-        changes.push((CUPY_CACHE, Path::new(&home).join(".cupy/kernel_cache_cumux").into_os_string()));
+    lead_to_assembler(command, &folder.join(ASSEMBLER), software && !is_off);
+    if !used {
+        return;
+    }
+    // What CuPy and PyTorch keep under the name of machine code would be PTX, and what they kept
+    // before on a card would be none.
+    for (variable, place) in [(CUPY_CACHE, ".cupy/kernel_cache_cumux"), (TORCH_CACHE, ".cache/cumux/torchinductor")] {
+        if let (None, Some(home)) = (std::env::var_os(variable), std::env::var_os("HOME").filter(|home| !home.is_empty())) {
+            command.env(variable, Path::new(&home).join(place));
+        }
     }
     // By default CuPy sums and scans with kernels that are machine code, and does not look whether
     // they have run: the results would be wrong. Without them it compiles kernels of its own.
-    if used && std::env::var_os(CUPY_ACCELERATORS).is_none() {
-        changes.push((CUPY_ACCELERATORS, OsString::new()));
+    if std::env::var_os(CUPY_ACCELERATORS).is_none() {
+        command.env(CUPY_ACCELERATORS, "");
     }
-    changes
+}
+
+/// Names the stand-in for NVIDIA's assembler to Triton, unless the user has named one.
+fn lead_to_assembler(command: &mut Command, assembler: &Path, used: bool) {
+    for variable in TRITON_PTXAS {
+        let chosen = std::env::var_os(variable).filter(|chosen| !Path::new(chosen).ends_with(ASSEMBLER));
+        match (chosen, used && assembler.exists()) {
+            (Some(_), _) => {}
+            (None, true) => drop(command.env(variable, assembler)),
+            (None, false) => drop(command.env_remove(variable)),
+        }
+    }
 }
 
 fn preloaded(value: Option<&OsStr>) -> Vec<OsString> {

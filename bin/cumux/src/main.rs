@@ -2,7 +2,7 @@
 //! module.
 //!
 //! Called as `nvidia-cuda-mps-control` it is `cumux control`, called as `nvidia-cuda-mps-server` it
-//! is the server.
+//! is the server. Compilers on software GPUs call it as `ptxas`.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
@@ -25,6 +25,7 @@ mod order;
 mod plan;
 mod private;
 mod processes;
+mod ptxas;
 mod record;
 mod relocate;
 mod run;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     let result = match called_as(&arguments).as_deref() {
         // The daemon starts this same file again, with one of our own commands in front.
         Some("nvidia-cuda-mps-control") if !is_own_word(&arguments) => control::main(rest(&arguments)),
+        Some(ptxas::NAME) => ptxas::main(rest(&arguments)),
         Some("nvidia-cuda-mps-server") => processes::drop_in_server(rest(&arguments)),
         _ => dispatch::main(arguments),
     };

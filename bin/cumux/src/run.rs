@@ -48,7 +48,7 @@ pub fn prepare(command: &[OsString], library: &Path, devices: &[DeviceName]) -> 
     let mut child = Command::new(program);
     child.args(arguments).env(library::VARIABLE, library::path_with(library));
     let software = !devices.is_empty() && devices.iter().all(|device| matches!(device, DeviceName::Sim(_)));
-    child.envs(library::compilers_environment(library, software));
+    library::lead_to_compilers(&mut child, library, software);
     // A user who starts a program by hand wants to know why something fails. The library itself
     // reads CUMUX_QUIET.
     if std::env::var_os(VERBOSE).is_none() {

@@ -168,7 +168,7 @@ fn describe_function(limits: &Limits, program: &Program, index: usize) -> Functi
 fn compiler_options(image: &Stored<'_>) -> Options {
     Options {
         most_registers: image.compiler_option("maxrregcount").and_then(|number| number.parse().ok()).filter(|number| *number > 0),
-        contracts: !image.options.split_whitespace().any(|word| word == "-O0"),
+        contracts: image.compiler_option("fmad") != Some("false") && !image.options.split_whitespace().any(|word| word == "-O0"),
     }
 }
 

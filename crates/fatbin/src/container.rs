@@ -9,9 +9,9 @@ use crate::format::CONTAINER_MAGIC;
 use crate::image::{Image, ImageKind, Variant};
 use crate::unpack::Compression;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct ContainerHeader {
     magic: U32,
@@ -20,7 +20,7 @@ pub(crate) struct ContainerHeader {
     payload_size: U64,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct EntryHeader {
     kind: U16,
@@ -44,6 +44,10 @@ struct EntryHeader {
 /// Bytes of the header as it is today; the header itself says how long it is.
 pub(crate) const HEADER_SIZE: usize = size_of::<ContainerHeader>();
 
+/// The kind of an entry that is PTX text, and its version as nvcc 13.0 writes it.
+const PTX: u16 = 1;
+const PTX_VERSION: u16 = 0x0101;
+
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
 /// Code for this architecture only (`sm_90a`).
@@ -64,6 +68,51 @@ fn read_container(bytes: &[u8], at: usize) -> Result<&[u8]> {
         needed: length,
         have: rest.len() as u64,
     })
+}
+
+/// A container with one PTX text and what its compiler is told (`-O0 --fmad=false`), for a compute
+/// capability.
+///
+/// # Errors
+/// With options that do not fit into a header.
+pub fn write_text(text: &[u8], arch: u32, options: &str) -> Result<Vec<u8>> {
+    // Behind the header as it is read: the place of the options, then these.
+    let place = size_of::<EntryHeader>();
+    let start = place + 8;
+    let header_size = (start + options.len() + 1).next_multiple_of(ALIGNMENT);
+    let number = |size: usize| u32::try_from(size).map_err(|_| Error::Corrupt { what: "options", at: 0, found: size as u64, expected: "fewer bytes" });
+    let payload_size = text.len().next_multiple_of(ALIGNMENT);
+    let header = EntryHeader {
+        kind: U16::new(PTX),
+        version: U16::new(PTX_VERSION),
+        header_size: U32::new(number(header_size)?),
+        payload_size: U64::new(payload_size as u64),
+        compressed_size: U32::ZERO,
+        options_offset: U32::new(number(place)?),
+        minor: U16::ZERO,
+        major: U16::ZERO,
+        arch: U32::new(arch),
+        name_offset: U32::ZERO,
+        name_size: U32::ZERO,
+        flags: U64::ZERO,
+        reserved: U64::ZERO,
+        uncompressed_size: U64::ZERO,
+    };
+    let whole = ContainerHeader {
+        magic: U32::new(CONTAINER_MAGIC),
+        version: U16::new(1),
+        header_size: U16::new(HEADER_SIZE as u16),
+        payload_size: U64::new((header_size + payload_size) as u64),
+    };
+    let mut out = whole.as_bytes().to_vec();
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(&number(start)?.to_le_bytes());
+    out.extend_from_slice(&number(options.len())?.to_le_bytes());
+    out.extend_from_slice(options.as_bytes());
+    out.resize(HEADER_SIZE + header_size, 0);
+    out.extend_from_slice(text);
+    out.resize(HEADER_SIZE + header_size + payload_size, 0);
+    Ok(out)
 }
 
 /// Bytes of the container whose header `prefix` begins with.

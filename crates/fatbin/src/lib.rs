@@ -33,6 +33,7 @@ pub mod cubin;
 pub mod lines;
 
 pub use bundle::{Bundle, LinkInput};
+pub use container::write_text;
 pub use embedded::{EmbeddedSection, sections};
 pub use error::{Error, Result};
 pub use format::{CONTAINER_MAGIC, Format, WRAPPER_MAGIC, identify};

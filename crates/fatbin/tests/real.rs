@@ -112,6 +112,18 @@ fn options_for_the_compiler_are_read() {
 }
 
 #[test]
+fn a_text_is_found_again_with_what_its_compiler_is_told() {
+    for (text, options) in [(&b".version 9.0\n"[..], "--fmad=false -O0"), (b"", ""), (b"exactly8", "-O0")] {
+        let bytes = cumux_fatbin::write_text(text, 90, options).unwrap();
+        assert_eq!(total_len(&bytes).unwrap(), Length::Known(bytes.len() as u64));
+        let [image] = <[_; 1]>::try_from(images(&bytes).unwrap()).unwrap();
+        assert_eq!((image.kind, image.arch, image.variant, image.options), (ImageKind::Ptx, 90, Variant::Any, options));
+        let found = image.bytes(1000).unwrap();
+        assert!(found.starts_with(text) && found[text.len()..].iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
 fn the_best_image_is_the_newest_that_runs() {
     let found = images(SIZE).unwrap();
     let ptx = |device| best_ptx(&found, device).map(|image| image.arch);

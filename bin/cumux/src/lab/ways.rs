@@ -268,7 +268,7 @@ impl Way {
                 if !software {
                     visible::name_served_cards(&mut command, daemon.pipe(), &[]);
                 }
-                command.envs(library::compilers_environment(libraries, software));
+                library::lead_to_compilers(&mut command, libraries, software);
                 if let Some(part) = parts.part(clients) {
                     command.env(PERCENTAGE, part);
                 }

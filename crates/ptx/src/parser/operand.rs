@@ -45,6 +45,10 @@ impl<'s> Parser<'s> {
                     }
                 }
                 self.expect(Tok::CloseBrace, "'}' or ','")?;
+                // Triton writes braces around the one register that is loaded or stored.
+                if depth == 0 && matches!(opcode, Opcode::Ld | Opcode::Ldu | Opcode::St) && elements.len() == 1 {
+                    return elements.pop().ok_or_else(|| self.unexpected("an operand"));
+                }
                 Ok(Operand::Vector(elements))
             }
             Tok::OpenBracket => self.parse_bracket(opcode, depth),
