@@ -19,11 +19,11 @@ case ${1:-} in
 pack)
   to=$2
   target=${CARGO_TARGET_DIR:-$root/target}/release
-  cargo build --release --manifest-path "$root/Cargo.toml" --package cumux --package cumux-shim --package cumux-compilers
+  cargo build --release --manifest-path "$root/Cargo.toml" --package cumux --package cumux-shim --package cumux-compilers --package cumux-nvml
   (cd "$root" && cargo xtask examples)
   "$target/cumux" install --prefix "$to" > /dev/null
   cp "$root/.build/examples/lab_work" "$to/lib/cumux/"
-  strip "$to/bin/cumux" && strip --strip-unneeded "$to"/lib/cumux/*.so "$to/lib/cumux/libcuda.so.1"
+  strip "$to/bin/cumux" && strip --strip-unneeded "$to"/lib/cumux/*.so* "$to"/lib/cumux/software/*.so*
   cp "$0" "$here/resnet.py" "$to/"
   git -C "$root" rev-parse --short HEAD > "$to/commit"
   ;;

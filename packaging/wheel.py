@@ -63,6 +63,7 @@ def main():
     for path in sorted((staged / "usr/lib/cumux").iterdir()):
         if path.is_file():
             files[f"{data}/data/lib/cumux/{path.name}"] = (path.read_bytes(), 0o755)
+    files[f"{data}/data/lib/cumux/software/libnvidia-ml.so.1"] = ((staged / "usr/lib/cumux/software/libnvidia-ml.so.1").read_bytes(), 0o755)
     # A wheel has no links: the stand-in for NVIDIA's assembler is a script here.
     script = b'#!/bin/sh\nexec "$(dirname "$0")/../../../../bin/cumux" ptxas "$@"\n'
     files[f"{data}/data/lib/cumux/software/bin/ptxas"] = (script, 0o755)

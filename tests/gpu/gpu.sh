@@ -15,7 +15,7 @@ pack)
   release=${CARGO_TARGET_DIR:-$root/target}/release
   mkdir -p "$to/release/deps" "$to/root/.build"
   # By name: `cargo build --release` leaves an old library where it is.
-  cargo build --release --package cumux --package cumux-shim --package cumux-compilers --manifest-path "$root/Cargo.toml"
+  cargo build --release --package cumux --package cumux-shim --package cumux-compilers --package cumux-nvml --manifest-path "$root/Cargo.toml"
   (cd "$root" && cargo xtask examples)
   cargo test --release --no-run --package stories --package cumux-device-cuda --manifest-path "$root/Cargo.toml"
   # Two packages have a test called card: the one for real cards names its variable.
@@ -27,7 +27,7 @@ pack)
     if "$test" --list | grep '^confinement::' > /dev/null; then cp "$test" "$to/release/deps/stories" && break; fi
   done
   cp "$release/cumux" "$to/release/cumux"
-  cp "$release/libcuda.so" "$release/libcumux_compilers.so" "$to/release/"
+  cp "$release/libcuda.so" "$release/libcumux_compilers.so" "$release/libcumux_nvml.so" "$to/release/"
   strip "$to"/release/cumux "$to"/release/deps/*
   strip --strip-unneeded "$to"/release/*.so
   cp -r "$root/.build/examples" "$root/.build/tests" "$to/root/.build/"

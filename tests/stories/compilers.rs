@@ -24,6 +24,7 @@ fn built() -> TempDir {
     cc("nvjitlink.c", "libnvJitLink.so.13", &[&library[..], &["-Wl,-soname,libnvJitLink.so.13"]].concat());
     let with_nvrtc = ["-DLINKED", "-L.", "-l:libnvrtc.so.13", "-Wl,-rpath,$ORIGIN"];
     cc("program.c", "program", &[]);
+    cc("nvml.c", "nvml", &[]);
     cc("program.c", "linked", &with_nvrtc);
     cc("program.c", "libplugin.so", &[&library[..], &with_nvrtc, &["-DPLUGIN"]].concat());
     cc("next.c", "libsecond.so", &[&library[..], &["-DSECOND"]].concat());
@@ -110,6 +111,27 @@ fn what_another_program_assembles_runs_on_a_software_gpu() {
     let ours = shown(&mut run(&["sh", "-c", "echo $TRITON_PTXAS_PATH"]));
     let off = run(&["sh", "-c", "echo $TRITON_PTXAS_PATH"]).env("CUMUX_COMPILERS", "0").env("TRITON_PTXAS_PATH", ours.trim()).output().unwrap();
     assert_eq!(out(&off), "\n");
+}
+
+/// JAX asks for device files and opens NVML before it opens the driver.
+#[test]
+fn software_gpus_are_found_by_who_looks_for_cards() {
+    let folder = built();
+    let program = folder.path().join("nvml").to_str().unwrap().to_owned();
+    let mut command = Command::new(cumux());
+    command.args(["run", "--device", "sim:h200,sim:l4", "--", &program]).env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/cumux");
+    let expected = "device files: there, another: -1, opened: no\nNVML: 0 0 0, 2 devices, CUDA 13000\n\
+                    0: NVIDIA H200, 9.0, found again\n1: NVIDIA L4, 8.9, found again\ntoo short: 7, too many: 2, no such: 6, refused: 3\n";
+    assert_eq!(out(&command.output().unwrap()), expected);
+    // JAX looks for the assembler below this folder.
+    let line = "test -x $CUDA_ROOT/bin/ptxas && case $LD_LIBRARY_PATH in $CUDA_ROOT:*) echo found;; esac";
+    assert_eq!(out(&run(&["sh", "-c", line]).env_remove("CUDA_ROOT").output().unwrap()), "found\n");
+    assert_eq!(out(&run(&["sh", "-c", "echo $CUDA_ROOT"]).env("CUDA_ROOT", "/mine").output().unwrap()), "/mine\n");
+    // Nothing of it stays for who wants none, though the outer one had it.
+    let inner = format!("CUMUX_COMPILERS=0 {} run --device sim:h200 -- sh -c 'echo $LD_LIBRARY_PATH $CUDA_ROOT; exec {program}'", cumux().display());
+    let told = out(&run(&["sh", "-c", &inner]).env_remove("CUDA_ROOT").env_remove("LD_LIBRARY_PATH").output().unwrap());
+    let there = Path::new("/dev/nvidiactl").exists();
+    assert!(!told.contains("software") && (there || told.contains("device files: none")), "{told}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn an_installation_into_a_system_works_and_keeps_its_settings() {
         "usr/lib/cumux/libcumux_compilers.so",
         "usr/lib/cumux/bin/nvidia-cuda-mps-control",
         "usr/lib/cumux/software/bin/ptxas",
+        "usr/lib/cumux/software/libnvidia-ml.so.1",
         "usr/lib/systemd/system/cumux.service",
         "usr/lib/systemd/system/cumux@.service",
         "usr/lib/systemd/system/cumux.socket",
@@ -199,7 +200,7 @@ fn the_recipe_of_the_image_fits_what_is_built() {
     let output = Command::new(&installed).args(["install", "--prefix"]).arg(&node).output().unwrap();
     assert!(output.status.success() && node.join("lib/cumux/libcuda.so.1").exists(), "{output:?}");
     assert_eq!(needs(&installed), Vec::<String>::new(), "the last stage has not these libraries");
-    for library in ["libcuda.so.1", "libcumux_compilers.so"] {
+    for library in ["libcuda.so.1", "libcumux_compilers.so", "software/libnvidia-ml.so.1"] {
         assert_eq!(needs(&root.path().join("usr/lib/cumux").join(library)), Vec::<String>::new(), "the last stage has not these libraries");
     }
 }

@@ -36,7 +36,12 @@ pub fn make(root: &Path, kinds: &[Kind], out: &Path, revision: u32) -> anyhow::R
     let staged = stage(root, &folder)?;
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let version = env!("CARGO_PKG_VERSION");
-    let needs = needed_glibc(&[staged.join("usr/bin/cumux"), staged.join("usr/lib/cumux/libcuda.so.1"), staged.join("usr/lib/cumux/libcumux_compilers.so")])?;
+    let needs = needed_glibc(&[
+        staged.join("usr/bin/cumux"),
+        staged.join("usr/lib/cumux/libcuda.so.1"),
+        staged.join("usr/lib/cumux/libcumux_compilers.so"),
+        staged.join("usr/lib/cumux/software/libnvidia-ml.so.1"),
+    ])?;
     for kind in kinds {
         let package = match kind {
             Kind::Deb => deb(root, &folder, &staged, out, &format!("{version}-{revision}"), needs)?,
@@ -58,7 +63,10 @@ fn stage(root: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
     install.args(["install", "--system", "--root"]).arg(&staged).stdout(std::process::Stdio::null());
     run(install, "the installation is not whole")?;
     let mut strip = Command::new("strip");
-    strip.arg("--strip-debug").args(["usr/bin/cumux", "usr/lib/cumux/libcuda.so.1", "usr/lib/cumux/libcumux_compilers.so"].map(|file| staged.join(file)));
+    strip.arg("--strip-debug").args(
+        ["usr/bin/cumux", "usr/lib/cumux/libcuda.so.1", "usr/lib/cumux/libcumux_compilers.so", "usr/lib/cumux/software/libnvidia-ml.so.1"]
+            .map(|file| staged.join(file)),
+    );
     run(strip, "strip is part of binutils")?;
     let pages = staged.join("usr/share/doc/cumux");
     fs::create_dir_all(&pages)?;

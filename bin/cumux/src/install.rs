@@ -60,10 +60,11 @@ fn files() -> anyhow::Result<Vec<Item>> {
     let program = std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?;
     let folder = library::folder()?;
     let read = |name: &str| fs::read(folder.join(name)).with_context(|| format!("cannot read {}", folder.join(name).display()));
-    let (library, compilers) = (read(library::LIBRARY)?, read(library::COMPILERS)?);
+    let (library, compilers, management) = (read(library::LIBRARY)?, read(library::COMPILERS)?, read(library::MANAGEMENT)?);
     let program = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
     let mut files = vec![("bin/cumux".to_owned(), program, 0o755), ("lib/cumux/libcuda.so.1".to_owned(), library, 0o755)];
     files.push((format!("lib/cumux/{}", library::COMPILERS), compilers, 0o755));
+    files.push((format!("lib/cumux/{}", library::MANAGEMENT), management, 0o755));
     files.extend(cli::man_pages()?.into_iter().map(|(name, page)| (format!("share/man/man1/{name}"), page, 0o644)));
     for (path, shell) in [
         ("share/bash-completion/completions/cumux", clap_complete::Shell::Bash),

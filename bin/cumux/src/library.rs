@@ -23,9 +23,15 @@ const TRITON_PTXAS: [&str; 2] = ["TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PA
 /// The folder in which PyTorch keeps what Triton has compiled for it.
 const TORCH_CACHE: &str = "TORCHINDUCTOR_CACHE_DIR";
 
-/// The stand-in for NVIDIA's assembler, below our folder: in no folder where a program would find
-/// it that does not run on a software GPU.
+/// The folder in which JAX looks for `bin/ptxas` first.
+const CUDA_ROOT: &str = "CUDA_ROOT";
+
+/// What only programs on software GPUs may find, below our folder.
+const SOFTWARE: &str = "software";
+/// The stand-in for NVIDIA's assembler.
 pub const ASSEMBLER: &str = "software/bin/ptxas";
+/// The stand-in for NVIDIA's management library.
+pub const MANAGEMENT: &str = "software/libnvidia-ml.so.1";
 
 /// The checkout from which this program was built, if it is still there.
 pub fn checkout() -> Option<PathBuf> {
@@ -83,7 +89,8 @@ fn of_build(profile: &Path) -> anyhow::Result<Option<PathBuf>> {
     // The library in deps is rebuilt with every build of this program; the other only when the
     // library itself is built.
     let library = |built: &str, name: &str| link_into(&folder.join(name), profile, &[&format!("deps/{built}"), built]);
-    let found = library("libcuda.so", LIBRARY)? && library(COMPILERS, COMPILERS)? && link_into(&folder.join(ASSEMBLER), profile, &["cumux"])?;
+    let libraries = library("libcuda.so", LIBRARY)? && library(COMPILERS, COMPILERS)? && library("libcumux_nvml.so", MANAGEMENT)?;
+    let found = libraries && link_into(&folder.join(ASSEMBLER), profile, &["cumux"])?;
     Ok(found.then_some(folder))
 }
 
@@ -111,7 +118,11 @@ fn link_into(link: &Path, profile: &Path, candidates: &[&str]) -> anyhow::Result
 fn build(root: &Path, target: &Path, profile: &Path) -> anyhow::Result<()> {
     say::complain(format_args!("cumux: building {LIBRARY} (once) …"));
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(["build", "--quiet", "--package", "cumux-shim", "--package", "cumux-compilers"]).arg("--target-dir").arg(target);
+    command
+        .current_dir(root)
+        .args(["build", "--quiet", "--package", "cumux-shim", "--package", "cumux-compilers", "--package", "cumux-nvml"])
+        .arg("--target-dir")
+        .arg(target);
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
     }
@@ -125,11 +136,20 @@ fn build(root: &Path, target: &Path, profile: &Path) -> anyhow::Result<()> {
 /// The library path with our folder in front.
 pub fn path_with(folder: &Path) -> OsString {
     let mut path = folder.as_os_str().to_owned();
-    if let Some(old) = std::env::var_os(VARIABLE).filter(|old| !old.is_empty()) {
-        path.push(":");
-        path.push(old);
+    let old = std::env::var_os(VARIABLE).unwrap_or_default();
+    // An empty entry is the current folder, but an empty variable is none.
+    for entry in old.as_bytes().split(|byte| *byte == b':').filter(|_| !old.is_empty()).map(OsStr::from_bytes) {
+        if !is_for_software(Path::new(entry)) {
+            path.push(":");
+            path.push(entry);
+        }
     }
     path
+}
+
+/// Whether this is a folder of ours for programs on software GPUs, of this installation or another.
+fn is_for_software(folder: &Path) -> bool {
+    ["cumux", "cumux-lib"].iter().any(|ours| folder.ends_with(Path::new(ours).join(SOFTWARE)))
 }
 
 /// Gives a program what it needs in its environment for the compilers that it uses while it runs.
@@ -157,6 +177,12 @@ pub fn lead_to_compilers(command: &mut Command, folder: &Path, software: bool) {
         command.env(PRELOAD, list.join(OsStr::new(":")));
     }
     lead_to_assembler(command, &folder.join(ASSEMBLER), software && !is_off);
+    if software && !is_off {
+        let mut path = folder.join(SOFTWARE).into_os_string();
+        path.push(":");
+        path.push(path_with(folder));
+        command.env(VARIABLE, path);
+    }
     if !used {
         return;
     }
@@ -174,8 +200,14 @@ pub fn lead_to_compilers(command: &mut Command, folder: &Path, software: bool) {
     }
 }
 
-/// Names the stand-in for NVIDIA's assembler to Triton, unless the user has named one.
+/// Names the stand-in for NVIDIA's assembler to Triton and JAX, unless the user has named one.
 fn lead_to_assembler(command: &mut Command, assembler: &Path, used: bool) {
+    let root = assembler.ancestors().nth(2).unwrap_or(assembler);
+    match (std::env::var_os(CUDA_ROOT).filter(|chosen| !is_for_software(Path::new(chosen))), used) {
+        (Some(_), _) => {}
+        (None, true) => drop(command.env(CUDA_ROOT, root)),
+        (None, false) => drop(command.env_remove(CUDA_ROOT)),
+    }
     for variable in TRITON_PTXAS {
         let chosen = std::env::var_os(variable).filter(|chosen| !Path::new(chosen).ends_with(ASSEMBLER));
         match (chosen, used && assembler.exists()) {

@@ -1,5 +1,7 @@
 //! `libcumux_compilers.so`: what compilers make while a program runs is PTX.
 //!
+//! Beside that it tells who asks that there is a card's device file ([`devices`]).
+//!
 //! NVRTC and nvJitLink make machine code for the architecture of the card. A software GPU runs PTX.
 //! This library is preloaded (`LD_PRELOAD`) by `cumux run` where all devices are software GPUs, and
 //! answers a few functions of the two in their place ([`nvrtc`], [`jitlink`]): the real ones
@@ -23,6 +25,7 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the entry of dlsym exists for x86-64 only");
 
+mod devices;
 mod entry;
 mod jitlink;
 mod nvrtc;

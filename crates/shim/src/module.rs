@@ -22,7 +22,7 @@ const INFO_BYTES: u64 = 256 << 10;
 
 /// What else helps against machine code that a program has by itself.
 const COMPILED_HERE: &str = "; if the program has compiled it while it ran (NVRTC, nvJitLink): cumux run makes these compile to PTX for software GPUs, \
-                             as does libcumux_compilers.so in LD_PRELOAD";
+                             as does libcumux_compilers.so in LD_PRELOAD, and XLA (JAX) takes XLA_FLAGS=--xla_gpu_enable_libnvptxcompiler=false";
 
 /// All modules.
 pub(crate) static MODULES: Table<Module> = Table::new(Kind::Module);
