@@ -309,7 +309,7 @@ mod tests {
 .visible .entry plain() { ret; }
 .visible .entry matrix() {
     .reg .b32 %r<3>;
-    wgmma.fence.sync.aligned;
+    tcgen05.fence::before_thread_sync;
     ret;
 }
 .visible .entry clustered() .reqnctapercluster 2, 1, 1 { ret; }
@@ -318,7 +318,7 @@ mod tests {
         let judged = crate::judge_kernels("sim:h200", text.as_bytes()).unwrap();
         let refused: Vec<(&str, Option<&str>)> = judged.iter().map(|kernel| (kernel.name.as_str(), kernel.refused.as_deref())).collect();
         let [("plain", None), ("matrix", Some(matrix)), ("clustered", None), ("counted", Some(counted))] = refused[..] else { panic!("{refused:?}") };
-        assert!(matrix.contains("wgmma.fence.sync.aligned (PTX line 7)"), "{matrix}");
+        assert!(matrix.contains("tcgen05.fence::before_thread_sync (PTX line 7)"), "{matrix}");
         assert!(counted.contains(".blocksareclusters"), "{counted}");
         // What could not be loaded says why, as a program would be told.
         let old = crate::judge_kernels("sim:t4", text.as_bytes()).unwrap_err();

@@ -9,6 +9,7 @@
 use super::access::{NearMemory, compute_addresses, load_values, store_values};
 use super::fault::{LaneFault, LaneResult, for_each_lane};
 use super::fragment::{encode_real, first_position, lane_step, position, real};
+use super::group;
 use super::interface::{FaultKind, GlobalMemory};
 use super::product::Product;
 use super::single;
@@ -36,6 +37,7 @@ pub(super) fn perform<M: GlobalMemory>(
         MatrixKind::StoreFragment { shape, element, by_column } => return store_fragment(registers, op, shape, element, by_column, mask, near, memory),
         MatrixKind::LoadRows { transposed } => return load_rows(registers, op, transposed, mask, near, memory),
         MatrixKind::StoreRows { transposed } => return store_rows(registers, op, transposed, mask, near, memory),
+        MatrixKind::MultiplyGroup(product) => return group::multiply(registers, op, product, mask, near),
         MatrixKind::Transpose => {
             let from = *registers.get32(op.a[0]);
             let element = |row: usize, column: usize| from.0[4 * row + column / 2] >> (16 * (column & 1)) & 0xffff;

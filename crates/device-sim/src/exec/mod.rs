@@ -12,6 +12,7 @@ mod copy;
 mod elements;
 mod fault;
 mod fragment;
+mod group;
 pub mod interface;
 mod intrinsic;
 mod matrix;

@@ -10,7 +10,8 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     match i.opcode {
         O::Prefetch | O::Prefetchu | O::Fence | O::Griddepcontrol | O::Setmaxnreg | O::Elect | O::Mbarrier => {}
         // These look at all their modifiers themselves.
-        O::Mma | O::Wmma | O::Ldmatrix | O::Stmatrix | O::Movmatrix => return matrix::lower(lowerer, i),
+        O::Createpolicy => return memory::lower(lowerer, i),
+        O::Mma | O::Wmma | O::Wgmma | O::Ldmatrix | O::Stmatrix | O::Movmatrix => return matrix::lower(lowerer, i),
         O::Cp => return copy::lower(lowerer, i),
         O::St | O::Red if i.has(Word::Async) => return memory::lower_asynchronous(lowerer, i),
         O::St if i.has(Word::Bulk) => return Err(Trouble::Refused),
@@ -25,7 +26,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Cvt | O::Cvta => convert::lower(lowerer, i),
         O::Mov => convert::lower_mov(lowerer, i),
         O::Ld | O::Ldu | O::St | O::Atom | O::Red | O::Isspacep | O::Mbarrier => memory::lower(lowerer, i),
-        O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority | O::Fence | O::Membar | O::Createpolicy => memory::lower(lowerer, i),
+        O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority | O::Fence | O::Membar => memory::lower(lowerer, i),
         O::Bra | O::Brx | O::Call | O::Ret | O::Exit | O::Trap | O::Brkpt => control::lower(lowerer, i),
         O::Nanosleep | O::Pmevent | O::Griddepcontrol | O::Setmaxnreg => control::lower(lowerer, i),
         O::Mapa | O::Getctarank => warp::lower_cluster_address(lowerer, i),

@@ -1,16 +1,24 @@
-//! Matrix instructions of a warp (PTX ISA, *Warp-Level Matrix Instructions*).
+//! Matrix instructions of a warp and of groups of four (PTX ISA, *Warp-Level Matrix Instructions*
+//! and *Asynchronous Warpgroup Level Matrix Instructions*).
 
 use super::body::{Lowerer, exact_operands};
 use super::error::{Lowered, Trouble, reject};
 use super::memory::{elements, lower_address};
-use crate::program::code::{AddressOperand, Base, BitProduct, Element, MatrixKind, MatrixOp, MatrixPart, MatrixShape, Op, Space};
+use crate::program::code::{AddressOperand, Base, BitProduct, Element, GroupProduct, MatrixKind, MatrixOp, MatrixPart, MatrixShape, Op, Space};
 use crate::simd::lanes::{NO_SLOT, RegisterSlot};
 use crate::simd::ops::narrow::Narrow;
-use cumux_ptx::ast::{Instruction, Modifier, Opcode as O, Operand, Rounding, ScalarType as T, Word};
+use cumux_ptx::ast::{Instruction, Modifier, Opcode as O, Operand, Rounding, ScalarType as T, SpecialReg, Word};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let words = Words::of(i)?;
     let op = match i.opcode {
+        // Products are made at once.
+        O::Wgmma if ["fence", "commit_group", "wait_group"].iter().any(|word| words.has(word)) => {
+            words.allow(&["fence", "commit_group", "wait_group"])?;
+            lowerer.emit(Op::Nothing);
+            return Ok(());
+        }
+        O::Wgmma => lower_group_product(lowerer, i, &words)?,
         O::Mma => lower_multiply(lowerer, i, &words)?,
         O::Wmma if words.has("mma") => lower_multiply(lowerer, i, &words)?,
         O::Wmma => lower_fragment(lowerer, i, &words)?,
@@ -175,6 +183,62 @@ fn lower_multiply(lowerer: &mut Lowerer<'_>, i: &Instruction, words: &Words<'_>)
         [part(m, k, ea), part(k, n, eb), registers_of(m, n, ec), registers_of(m, n, ed)]
     };
     if counts == [op.a.len(), op.b.len(), op.c.len(), op.d.len()] { Ok(op) } else { reject("a fragment has another number of registers") }
+}
+
+/// A literal operand.
+fn literal(operand: &Operand) -> Lowered<i64> {
+    match operand {
+        Operand::Imm(imm) => Ok(imm.bits(T::S32) as u32 as i32 as i64),
+        _ => reject("a literal is expected here"),
+    }
+}
+
+/// `wgmma.mma_async`.
+fn lower_group_product(lowerer: &mut Lowerer<'_>, i: &Instruction, words: &Words<'_>) -> Lowered<MatrixOp> {
+    use Element as E;
+    words.allow(&["mma_async"])?;
+    let types: Vec<T> = i.types().collect();
+    let (&[td, ta, tb], Some(MatrixShape { m: 64, n, k })) = (types.as_slice(), words.shape) else { return Err(Trouble::Refused) };
+    let [into, a, b] = [element_of(td)?, element_of(ta)?, element_of(tb)?];
+    let (depth, halves, whole) = match (a, b) {
+        (E::Half, E::Half) => (16, true, false),
+        (E::Brain, E::Brain) => (16, true, false),
+        (E::Tf32, E::Tf32) => (8, false, false),
+        (E::Narrow(_), E::Narrow(_)) => (32, false, false),
+        (E::U8 | E::S8, E::U8 | E::S8) => (32, false, true),
+        _ => return Err(Trouble::Refused),
+    };
+    let sums = match (a, into) {
+        (_, E::Word) => whole,
+        (E::Half | E::Narrow(_), E::Half) => true,
+        (_, E::Single) => !whole,
+        _ => false,
+    };
+    if !sums || k != depth || !n.is_multiple_of(8) || !(8..=256).contains(&n) || words.saturates && !whole {
+        return Err(Trouble::Refused);
+    }
+    let [d, from_a, from_b, keeps, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };
+    let a_in_registers = matches!(from_a, Operand::Vector(_));
+    let (signs, turns) = match (whole, halves, a_in_registers, rest) {
+        (true, _, _, []) => ([1, 1], [0, 0]),
+        (false, false, _, [a, b]) => ([literal(a)?, literal(b)?], [0, 0]),
+        (false, true, true, [a, b, turn]) => ([literal(a)?, literal(b)?], [0, literal(turn)?]),
+        (false, true, false, [a, b, turn_a, turn_b]) => ([literal(a)?, literal(b)?], [literal(turn_a)?, literal(turn_b)?]),
+        _ => return reject("another number of operands is needed"),
+    };
+    if signs.iter().any(|sign| sign.abs() != 1) || turns.iter().any(|turn| !matches!(turn, 0 | 1)) {
+        return reject("a sign is 1 or -1, and a transposition 0 or 1");
+    }
+    let keeps = lowerer.lower_predicate(keeps)?;
+    let transposed = turns.map(|turn| turn == 1);
+    let product = GroupProduct { n, k, elements: [a, b], into, transposed, a_in_registers, negates: signs[0] != signs[1], saturates: words.saturates, keeps };
+    let mut op = empty_op(MatrixKind::MultiplyGroup(product));
+    op.a = if a_in_registers { sources(lowerer, from_a, a)? } else { vec![lowerer.lower_source64(from_a, T::B64)?] };
+    op.b = vec![lowerer.lower_source64(from_b, T::B64)?];
+    op.d = targets(lowerer, d, into)?;
+    op.stride = lowerer.lower_source32(&Operand::Special(SpecialReg::Warpid), T::U32)?;
+    let counts = [if a_in_registers { 4 } else { 1 }, registers_of(16, n, into)];
+    if counts == [op.a.len(), op.d.len()] { Ok(op) } else { reject("a fragment has another number of registers") }
 }
 
 /// `wmma.load` and `wmma.store`.

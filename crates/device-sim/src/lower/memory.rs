@@ -28,7 +28,11 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             lowerer.emit(Op::Fence);
             Ok(())
         }
+        // What stays in a cache changes no value.
         O::Createpolicy => {
+            if words_of(i).iter().any(|word| !matches!(*word, "fractional" | "range" | "cvt")) {
+                return Err(Trouble::Refused);
+            }
             let Some(d) = i.operands.first() else { return reject("operands are missing") };
             let (d, zero) = (lowerer.lower_target64(d)?, lowerer.intern_constant64(0));
             super::convert::move_slot(lowerer, d, zero, true);

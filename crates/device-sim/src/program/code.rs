@@ -535,6 +535,27 @@ pub enum MatrixPart {
     C,
 }
 
+/// A product of a group of four warps (`wgmma.mma_async`): 64 rows of A, `n` columns of B.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupProduct {
+    pub n: u32,
+    pub k: u32,
+    /// The elements of A and B.
+    pub elements: [Element; 2],
+    /// The elements of D.
+    pub into: Element,
+    /// Whether A and B lie along M and N in shared memory, in place of along K.
+    pub transposed: [bool; 2],
+    /// A is in the registers `a`; otherwise the first of these has its descriptor. The first of `b`
+    /// has that of B, and `stride` the warp's number.
+    pub a_in_registers: bool,
+    /// The products are subtracted.
+    pub negates: bool,
+    pub saturates: bool,
+    /// The predicate that D is added to, and whether its opposite counts.
+    pub keeps: (RegisterSlot, bool),
+}
+
 /// How the products of bits are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BitProduct {
@@ -560,6 +581,8 @@ pub enum MatrixKind {
     StoreRows { transposed: bool },
     /// `movmatrix`: `a` transposed.
     Transpose,
+    /// `wgmma.mma_async`: D = A B + D, the rows of one warp.
+    MultiplyGroup(GroupProduct),
 }
 
 /// What all lanes of a warp do together with matrices whose elements their registers hold.
