@@ -8,7 +8,16 @@ int answer(void) {
     return next ? next() + 1 : -1;
 }
 #elif defined(SECOND)
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 int answer(void) { return 41; }
+
+// As a library that a user preloads for programs that must see other files than there are.
+int stat(const char *path, struct stat *out) { return strcmp(path, "/dev/nvidia-none") ? syscall(SYS_newfstatat, AT_FDCWD, path, out, 0) : 0; }
 #else
 #include <stdio.h>
 int answer(void);
