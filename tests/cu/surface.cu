@@ -299,7 +299,7 @@ static void others(CUmodule module) {
     const cuuint32_t tile[] = {16, 16, 16, 16}, steps[] = {1, 1, 1, 1};
     const int corner[] = {0, 0};
     part("cuTensorMapEncodeTiled", &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, cuuint32_t(2), static_cast<void *>(room), dimensions, strides, tile, steps,
-         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+         CU_TENSOR_MAP_INTERLEAVE_16B, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     part("cuTensorMapEncodeIm2col", &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, cuuint32_t(4), static_cast<void *>(room), dimensions, strides, corner, corner,
          cuuint32_t(16), cuuint32_t(16), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

@@ -75,6 +75,39 @@ def products_of_single_precision():
 
 
 @triton.jit
+def described_kernel(a, b, c, rows, columns, depth, tile: tl.constexpr, step: tl.constexpr):
+    left = tl.make_tensor_descriptor(a, [rows, depth], [depth, 1], [tile, step])
+    right = tl.make_tensor_descriptor(b, [depth, columns], [columns, 1], [step, tile])
+    out = tl.make_tensor_descriptor(c, [rows, columns], [columns, 1], [tile, tile])
+    row, column = tl.program_id(0) * tile, tl.program_id(1) * tile
+    total = tl.zeros((tile, tile), dtype=tl.float32)
+    for start in range(0, depth, step):
+        total = tl.dot(left.load([row, start]), right.load([start, column]), total)
+    out.store([row, column], total)
+
+
+def tensors_that_kernels_describe():
+    triton.set_allocator(lambda size, align, stream: room(size, dtype=torch.int8))
+    a, b, c = torch.randn(120, 80).half(), torch.randn(80, 104).half(), room(120, 104)
+    described_kernel[(2, 2)](a.cuda(), b.cuda(), c, 120, 104, 80, tile=64, step=32)
+    same(c, a.float() @ b.float(), 1e-2)
+
+
+@triton.jit
+def boxes_kernel(source, target, tile: tl.constexpr):
+    row, column = tl.program_id(0) * tile, tl.program_id(1) * tile
+    target.store([column, row], tl.trans(source.load([row, column])))
+
+
+def tensors_that_the_host_describes():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x, out = torch.randn(96, 80), room(80, 96)
+    boxes_kernel[(3, 3)](TensorDescriptor.from_tensor(x.cuda(), [32, 32]), TensorDescriptor.from_tensor(out, [32, 32]), tile=32)
+    same(out, x.t())
+
+
+@triton.jit
 def count_kernel(x, out, n, block: tl.constexpr):
     at = tl.program_id(0) * block + tl.arange(0, block)
     value = tl.load(x + at, mask=at < n, other=0)
@@ -166,6 +199,8 @@ TRIED = [
     products_of_half_precision,
     products_of_bfloat16_in_large_tiles,
     products_of_single_precision,
+    tensors_that_kernels_describe,
+    tensors_that_the_host_describes,
     atomics,
     scan_and_sort,
     functions,

@@ -41,7 +41,7 @@ fn encode(out: *mut t::CUtensorMap, wish: TensorWish) -> Try {
             let at = session.window.take_piece(BYTES, BYTES)?;
             let device = crate::context::top().map_or(0, |context| context.device);
             let asked = session.ask(&Op::TensorMap { device, out: at, wish }).map_err(|(code, _)| match code {
-                error::NOT_SUPPORTED => unsupported("tensor maps, which this device has not"),
+                error::NOT_SUPPORTED => unsupported("tensor maps of this kind, which this device has not"),
                 other => other,
             });
             let bytes = session.window.read(at, BYTES).and_then(|read| Bytes::try_from(read).ok());

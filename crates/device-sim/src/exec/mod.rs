@@ -27,6 +27,7 @@ mod shape;
 mod single;
 mod special;
 mod sync;
+mod tensor;
 mod texels;
 mod texture;
 mod warp;

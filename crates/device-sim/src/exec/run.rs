@@ -12,7 +12,7 @@ use super::barrier::Barrier;
 use super::fault::{LaneFault, for_each_lane};
 use super::interface::{BlockCoordinates, FaultKind, GlobalMemory, Launch, Services};
 use super::warp::{CLUSTER_BARRIER, FORCED, Fragment, FragmentState, NO_FRAME, STEPS_BEFORE_YIELD, Warp};
-use super::{atomic, copy, intrinsic, matrix, mbarrier, special, sync, texture};
+use super::{atomic, copy, intrinsic, matrix, mbarrier, special, sync, tensor, texture};
 use crate::program::code::{BarrierKind, Op, Order, PredicateHow, PredicateOp, Space};
 use crate::program::{LinkedProgram, window};
 use crate::simd::lanes::{NO_SLOT, PerLane, PerLane32, PerLane64, RegisterSlot, WarpRegisters};
@@ -513,6 +513,7 @@ impl Warp {
                         }
                     }
                     Op::Copy(op) => checked!(copy::perform(&registers, op, active, &mut near, *memory)),
+                    Op::Tensor(op) => checked!(tensor::perform(&registers, op, active, &mut near, *memory)),
                     Op::Texture(op) => checked!(texture::perform(&mut registers, op, active, &mut near, *memory, textures)),
                     Op::BranchTable { index, table } => {
                         let targets = &program.tables[*table as usize];

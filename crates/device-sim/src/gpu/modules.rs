@@ -2,9 +2,11 @@
 
 use cumux_abi::CUfunction_attribute;
 use cumux_device::{ClientId, DeviceError, GlobalsAllocator, Image, ImageHash, ModuleId, ModuleInfo, Modules, PreloadedModule, ReadImage};
+use cumux_wire::record::TensorWish;
 
 use super::SoftwareGpu;
 use crate::modules::{self, LoadedModule};
+use crate::program::tensor;
 use crate::schedule::not_open;
 
 impl Modules for SoftwareGpu {
@@ -52,6 +54,13 @@ impl Modules for SoftwareGpu {
         }
         preloaded.kernels.entry(module.0).or_default().extend(functions);
         Ok(())
+    }
+
+    fn encode_tensor(&self, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
+        if self.card.limits.capability < 90 {
+            return Err(DeviceError::NotSupported("tensor maps (since compute capability 9.0)".into()));
+        }
+        tensor::encode(wish)
     }
 
     fn drop_preloaded(&self, module: PreloadedModule) {

@@ -13,6 +13,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Createpolicy => return memory::lower(lowerer, i),
         O::Mma | O::Wmma | O::Wgmma | O::Ldmatrix | O::Stmatrix | O::Movmatrix => return matrix::lower(lowerer, i),
         O::Cp => return copy::lower(lowerer, i),
+        O::Tensormap => return copy::lower_map(lowerer, i),
         O::St | O::Red if i.has(Word::Async) => return memory::lower_asynchronous(lowerer, i),
         O::St if i.has(Word::Bulk) => return Err(Trouble::Refused),
         O::Tex | O::Tld4 | O::Txq | O::Suld | O::Sust | O::Sured | O::Suq => return texture::lower(lowerer, i),

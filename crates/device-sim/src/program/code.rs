@@ -79,6 +79,8 @@ pub enum Op {
     Matrix(Box<MatrixOp>),
     /// Asynchronous copies, which are done at once here.
     Copy(Box<CopyOp>),
+    /// Copies of boxes of tensors, which are done at once here.
+    Tensor(Box<TensorOp>),
     /// Textures and surfaces.
     Texture(Box<TextureOp>),
     /// An instruction without effect here, for instance a prefetch.
@@ -630,6 +632,21 @@ pub struct CopyOp {
     pub read: RegisterSlot,
     /// Nothing is read where this predicate is set.
     pub ignore: RegisterSlot,
+    /// The barrier object that counts the bytes.
+    pub counted_by: Option<AddressOperand>,
+}
+
+/// A copy of a box of a tensor of each lane (`cp.async.bulk.tensor`).
+#[derive(Debug, Clone)]
+pub struct TensorOp {
+    /// Where the tensor map is.
+    pub map: AddressOperand,
+    /// The registers of the box's first element, one for each dimension: signed numbers.
+    pub coordinates: Vec<RegisterSlot>,
+    /// Where the box is in shared memory.
+    pub shared: AddressOperand,
+    /// From shared to global memory, in place of the other way.
+    pub stores: bool,
     /// The barrier object that counts the bytes.
     pub counted_by: Option<AddressOperand>,
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod code;
 pub(crate) mod source;
+pub(crate) mod tensor;
 pub mod window;
 
 use crate::simd::lanes::PerLane64;
