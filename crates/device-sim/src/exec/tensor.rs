@@ -67,13 +67,13 @@ fn copy_box<M: GlobalMemory>(
         // Rows are multiples of 16 bytes in shared memory.
         let step = if whole && global & 7 == 0 { 8 } else { size };
         for at in (0..row_bytes).step_by(step as usize) {
-            let place = map.swizzle(shared + u64::from(row) * row_bytes + at);
+            let place = map.swizzle(shared.wrapping_add(u64::from(row) * row_bytes + at));
             let within = whole || within && inside(start[0] + (at / size) as i64, 0);
             match (stores, within) {
                 (true, false) => {}
                 (true, true) => {
                     let value = single::load(near, memory, space, place, step, lane)?;
-                    single::store(near, memory, Space::Global, global + at, step, value, lane)?;
+                    single::store(near, memory, Space::Global, global.wrapping_add(at), step, value, lane)?;
                 }
                 (false, _) => {
                     let value = if within { single::load(near, memory, Space::Global, global.wrapping_add(at), step, lane)? } else { map.outside };

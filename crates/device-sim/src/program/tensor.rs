@@ -1,8 +1,8 @@
 //! Tensor maps (`CUtensorMap`): what a kernel's copies of boxes of tensors are told.
 //!
 //! On a card the 128 bytes are opaque. Here they are the words below, each at its own place, so
-//! that `tensormap.replace` is a store. Numbers are those of PTX (*tensormap.replace*), which differ
-//! from the driver's for types. A map that a kernel has made of zeros and replaced fields is one,
+//! that `tensormap.replace` is a store. Numbers are those of PTX (*tensormap.replace*). For types
+//! they differ from the driver's. A map that a kernel has made of zeros and replaced fields is one,
 //! too: it is checked when it is used.
 
 use cumux_abi::CUtensorMapDataType as T;
@@ -13,6 +13,9 @@ use cumux_wire::record::TensorWish;
 pub(crate) const MAP_BYTES: usize = 128;
 /// Dimensions of a tensor, at most.
 pub(crate) const MOST_DIMENSIONS: usize = 5;
+
+/// Bytes of a box, at most: more than any block's shared memory.
+const MOST_BOX_BYTES: u64 = 1 << 20;
 
 /// Where the fields of a map are.
 pub(crate) mod place {
@@ -101,8 +104,8 @@ impl TensorMap {
             }
             map.counts[at] = elements.div_ceil(map.steps[at]);
         }
-        let row = map.counts[0] * size;
-        (row.is_multiple_of(16) && (map.width == 16 || row <= map.width)).then_some(map)
+        let (row, all) = (map.counts[0] * size, map.counts.iter().map(|count| u64::from(*count)).product::<u64>() * u64::from(size));
+        (all <= MOST_BOX_BYTES && row.is_multiple_of(16) && (map.width == 16 || row <= map.width)).then_some(map)
     }
 
     /// Bytes of a box in shared memory.
@@ -209,6 +212,7 @@ mod tests {
             &|wish| wish.first[0] = 0,
             &|wish| wish.first[0] = 4,
             &|wish| wish.first[0] = 128,
+            &|wish| (wish.rank, wish.first, wish.dimensions, wish.element_strides) = (5, [64, 256, 256, 256, 256], [1; 5], [1; 5]),
             &|wish| wish.dimensions[0] = 0,
             &|wish| wish.dimensions[0] = (1 << 32) + 1,
             &|wish| wish.element_strides[1] = 9,
