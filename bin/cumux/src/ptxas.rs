@@ -60,9 +60,8 @@ struct Asked {
     output: Option<PathBuf>,
     /// Compute capability: 90 for `sm_90a`.
     arch: u32,
-    most_registers: Option<u32>,
     /// For the container, as compilers write them.
-    options: Vec<&'static str>,
+    options: Vec<String>,
     version: bool,
     /// An object is wanted that a linker takes.
     to_be_linked: bool,
@@ -89,8 +88,7 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
         say::complain(format_args!("ptxas {shown}, {error}\nptxas fatal   : Ptx assembly aborted due to errors"));
         return Ok(WRONG_TEXT);
     }
-    let limited = cumux_fatbin::limit_registers(text.as_bytes(), asked.most_registers);
-    let image = cumux_fatbin::write_text(limited.as_deref().unwrap_or(text.as_bytes()), asked.arch, &asked.options.join(" "))?;
+    let image = cumux_fatbin::write_text(text.as_bytes(), asked.arch, &asked.options.join(" "))?;
     let output = asked.output.unwrap_or_else(|| "elf.o".into());
     fs::write(&output, image).with_context(|| format!("cannot write {}", output.display()))?;
     Ok(0)
@@ -112,14 +110,14 @@ fn read(arguments: Vec<OsString>) -> anyhow::Result<Asked> {
             None if WITH_VALUE.contains(&option) => (option, Some(words.next().with_context(|| format!("ptxas: -{option} needs a value"))?)),
             None => (option, None),
         };
-        let number = || value.as_ref().and_then(|value| value.to_str()?.parse().ok());
+        let number = || value.as_ref().and_then(|value| value.to_str()?.parse::<u32>().ok());
         match name {
             "o" | "output-file" => asked.output = value.map(PathBuf::from),
             "arch" | "gpu-name" => asked.arch = value.as_ref().and_then(|value| capability(value.to_str()?)).unwrap_or_default(),
-            "maxrregcount" => asked.most_registers = number().filter(|most| *most > 0),
-            "fmad" if value.as_ref().is_some_and(|value| value == "false") => asked.options.push("--fmad=false"),
-            "O" | "opt-level" if number() == Some(0) => asked.options.push("-O0"),
-            "g" | "device-debug" => asked.options.push("-O0"),
+            "maxrregcount" => asked.options.extend(number().map(|most| format!("-maxrregcount={most}"))),
+            "fmad" if value.as_ref().is_some_and(|value| value == "false") => asked.options.push("--fmad=false".to_owned()),
+            "O" | "opt-level" if number() == Some(0) => asked.options.push("-O0".to_owned()),
+            "g" | "device-debug" => asked.options.push("-O0".to_owned()),
             "V" | "version" => asked.version = true,
             "c" | "compile-only" => asked.to_be_linked = true,
             _ => {}
@@ -152,12 +150,12 @@ mod tests {
             inputs: vec![named("/tmp/a.ptx")],
             output: Some(named("/tmp/a.ptx.o")),
             arch: 90,
-            options: vec!["--fmad=false", "-O0"],
+            options: vec!["--fmad=false".to_owned(), "-O0".to_owned()],
             ..Asked::default()
         };
         assert_eq!(triton, expected);
         let xla = asked("/tmp/a.ptx -o /tmp/a.cubin -arch=sm_120 --warn-on-spills -maxrregcount=32 -O3");
-        assert_eq!((xla.arch, xla.most_registers, xla.options.len(), xla.inputs), (120, Some(32), 0, vec![named("/tmp/a.ptx")]));
+        assert_eq!((xla.arch, xla.options, xla.inputs), (120, vec!["-maxrregcount=32".to_owned()], vec![named("/tmp/a.ptx")]));
         assert_eq!(asked("-g -O0 -arch sm_75 a.ptx").options, ["-O0"]);
         assert!(asked("--version").version && asked("-c a.ptx").to_be_linked);
         assert!(read(vec!["-o".into()]).is_err());

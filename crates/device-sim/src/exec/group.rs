@@ -16,6 +16,7 @@ use super::access::{NearMemory, near_bytes};
 use super::fault::{LaneResult, for_each_lane};
 use super::fragment::{encode_real, position, real, whole};
 use crate::program::code::{Element, GroupProduct, MatrixOp, MatrixPart, MatrixShape, Space};
+use crate::program::tensor::swizzle;
 use crate::simd::lanes::WarpRegisters;
 use crate::simd::processor::{VectorCode, run_fastest};
 
@@ -62,9 +63,7 @@ impl SharedMatrix {
         let (along_step, across_step) = if by_outer && self.width == 16 { (self.stride, self.leading) } else { (self.leading, self.stride) };
         let inside = along % self.width + across % CORE * self.width;
         let straight = self.start.wrapping_add(inside).wrapping_add(part.wrapping_mul(along_step)).wrapping_add(row.wrapping_mul(across_step));
-        // Pieces of 16 bytes change places with each row of 128 bytes.
-        let phase = (straight >> 7).wrapping_sub(self.base) & (self.width / 16 - 1);
-        straight ^ phase << 4
+        swizzle(straight.into(), self.base.into(), self.width) as u32
     }
 }
 

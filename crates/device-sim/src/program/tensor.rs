@@ -115,8 +115,14 @@ impl TensorMap {
 
     /// Where a byte of a box lies in shared memory, given where it would lie without swizzling.
     pub fn swizzle(&self, at: u64) -> u64 {
-        at ^ (at >> 7 & u64::from(self.width / 16 - 1)) << 4
+        swizzle(at, 0, self.width)
     }
+}
+
+/// Where a byte of shared memory lies in a pattern with rows of `width` bytes: pieces of 16 bytes
+/// change places with each 128 bytes, of which the pattern begins `base` late.
+pub(crate) fn swizzle(at: u64, base: u64, width: u32) -> u64 {
+    at ^ ((at >> 7).wrapping_sub(base) & u64::from(width / 16 - 1)) << 4
 }
 
 /// The map of a wish (CUDA driver API, *Tensor Map Object Managment*).
