@@ -24,7 +24,9 @@ const LIMITS: [CUlimit; 4] =
 impl Clients for Card {
     fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         self.require_context()?;
-        self.shared.prepared.begin_serving();
+        if self.shared.prepared.begin_serving() {
+            self.shared.driver.make_awaited();
+        }
         let beside = spec.beside.and_then(|other| self.client(other).ok());
         let share = match spec.sms.as_slice() {
             _ if beside.is_some() => beside.and_then(|other| other.share.read().clone()),
@@ -100,7 +102,9 @@ impl Clients for Card {
         }
         let driver = &self.shared.driver;
         // Held only to look: what follows may take long.
-        let current = self.limits.lock().get(&limit).copied().or_else(|| driver.limit(limit).ok()).unwrap_or(0);
+        let is_stack = limit == CUlimit::CU_LIMIT_STACK_SIZE;
+        let of_context = || if is_stack { Some(driver.stack()) } else { driver.limit(limit).ok() };
+        let current = self.limits.lock().get(&limit).copied().or_else(of_context).unwrap_or(0);
         if value <= current {
             return Ok(());
         }
@@ -111,15 +115,14 @@ impl Clients for Card {
         }
         // The driver waits for running kernels.
         let set = || {
+            if is_stack {
+                return driver.set_stack(value);
+            }
             // Another client may have raised it further meanwhile.
             if driver.limit(limit).is_ok_and(|bytes| bytes >= value) {
                 return Ok(());
             }
-            driver.set_limit(limit, value)?;
-            if limit == CUlimit::CU_LIMIT_STACK_SIZE {
-                driver.note_stack(value);
-            }
-            Ok(())
+            driver.set_limit(limit, value)
         };
         let raised = self.shared.gate.run_quietly(Some(&client.counts), set).map_err(NotQuiet::into_error)?.map_err(|error| {
             let text = format!("limit {} cannot be raised to {value}: {}", limit.0, driver.describe(error));

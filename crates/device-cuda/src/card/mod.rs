@@ -11,11 +11,11 @@ mod textures;
 
 use self::queues::Gone;
 use crate::context::{
-    ClientModule, ClientStream, ContextClient, Discards, ExpectedWindows, Extents, FIRST_LOCAL, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition,
-    Partitions, PinnedWindow, Sharing, VariablesHome, measure_latency, read_facts,
+    ClientModule, ClientStream, ContextClient, Discards, ExpectedWindows, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions,
+    PinnedWindow, Sharing, VariablesHome, measure_latency, read_facts,
 };
 use crate::counters::Counters;
-use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, take_output, watch_requests};
+use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, watch_requests};
 use crate::engine::{DueChains, Engine, Mailboxes, Message, Runner, SPARED_WAITS, Seat, Shared, put_down, watch_engines};
 use crate::fault::{Dump, DumpError, Loss, Membership, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
@@ -162,6 +162,7 @@ impl Card {
             watch_faults(&watch, &mailboxes, &sink).map_err(thread_failed)?;
         }
         let driver = Driver::open(ordinal, if settings.core_dumps { Dumps::On } else { Dumps::Off }, settings.engines)?;
+        driver.begin_small();
         let facts = read_facts(driver.device(), ordinal);
         let extents = Extents::new(&driver)?;
         let (helpers, helper_threads) = Helpers::start(ordinal).map_err(thread_failed)?;
@@ -170,15 +171,6 @@ impl Card {
         let own_kernels = OwnKernels::load(&gate)?;
         let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
         let output = CapturedOutput::begin();
-        if let Err(error) = driver.prepare(own_kernels.first, &[0; 8], FIRST_LOCAL) {
-            let why = driver.describe_numbered(error);
-            if error.is_fatal() {
-                return Err(DeviceError::System(format!("the first kernel on cuda:{ordinal} failed: {why}")));
-            }
-            tracing::warn!("the first kernel that prints or needs local memory may stop all others: {why}");
-        }
-        // Nobody has printed yet.
-        drop(take_output());
         let latency_ns = measure_latency(&driver, &own_kernels);
         let to_wake = mailboxes.clone();
         let printing = Printing::new(Arc::new(move |client| to_wake.send_to_engine_of(client, Message::TurnToPrint(client))));

@@ -45,7 +45,7 @@ pub(crate) use facts::read_facts;
 pub(crate) use latency::measure_latency;
 pub(crate) use library::ModuleLibrary;
 pub(crate) use module::{ClientModule, Kernel, KernelCode, LoadedModule, Sharing, VariablesHome};
-pub(crate) use own_kernels::{FIRST_LOCAL, OwnKernels, SET_THREADS};
+pub(crate) use own_kernels::{OwnKernels, SET_THREADS};
 pub(crate) use partitions::{Partition, PartitionId, Partitions};
 pub(crate) use pinned_window::PinnedWindow;
 pub(crate) use placement::Resumption;

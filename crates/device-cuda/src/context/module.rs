@@ -28,12 +28,15 @@ use std::hash::{Hash as _, Hasher as _};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const MAX_DYNAMIC_SHARED: Attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 
 /// Bytes of dynamic shared memory that every kernel may take.
 const USUAL_SHARED: u32 = 48 << 10;
+
+/// How long it takes until it is looked again whether the card has room.
+const MEMORY_COMES_IN: Duration = Duration::from_millis(20);
 
 /// The number of the next kernel to be loaded.
 static NEXT_KERNEL: AtomicU64 = AtomicU64::new(1);
@@ -255,6 +258,9 @@ impl LoadedModule {
                 kernel.enter(KernelCode { handle, module }, driver.local_memory());
             }
         }
+        if have_code && self.kernels.iter().any(|kernel| kernel.prints) {
+            make_printing(driver);
+        }
         Ok(())
     }
 
@@ -279,7 +285,16 @@ impl LoadedModule {
         }
         let excerpt = image.excerpt(function as usize)?;
         let begun = Instant::now();
-        let loaded = self.gate.run_quietly(counts, || self.load_excerpt(&excerpt, function, kernel)).map_err(NotQuiet::into_error)?;
+        let load = || {
+            self.load_excerpt(&excerpt, function, kernel)?;
+            let driver = self.gate.driver();
+            // The card need not be quiet a second time for it. Why it fails is told below.
+            if counts.is_some() && kernel.local > driver.local_memory() {
+                let _ = driver.grow_local_memory(kernel.local);
+            }
+            Ok(())
+        };
+        let loaded: Result<(), DeviceError> = self.gate.run_quietly(counts, load).map_err(NotQuiet::into_error)?;
         tracing::debug!(kernel = &*kernel.name, bytes = excerpt.len(), took = ?begun.elapsed(), "a kernel is loaded");
         loaded?;
         self.make_memory(kernel, counts)
@@ -300,10 +315,17 @@ impl LoadedModule {
     /// Makes the local memory for a kernel whose code is on the card, if its client launches it.
     fn make_memory(&self, kernel: &Kernel, counts: Option<&ClientCounts>) -> Result<(), DeviceError> {
         let (driver, code) = (self.gate.driver(), kernel.without_memory.get().copied());
-        let (Some(code), Some(counts)) = (code.filter(|_| kernel.code.get().is_none()), counts) else { return Ok(()) };
+        let Some(code) = code.filter(|_| kernel.code.get().is_none()) else { return Ok(()) };
+        let Some(counts) = counts else {
+            driver.await_local_memory(kernel.local);
+            return Ok(());
+        };
         // Another kernel may have needed as much meanwhile.
-        if kernel.local > driver.local_memory() {
-            self.gate.run_quietly(Some(counts), || make_local_memory(driver, kernel.local)).map_err(NotQuiet::into_error)??;
+        while kernel.local > driver.local_memory() {
+            match self.gate.run_quietly(Some(counts), || make_local_memory(driver, kernel.local)).map_err(NotQuiet::into_error)? {
+                Err(DeviceError::OutOfMemory(_)) if driver.expects_memory() => std::thread::sleep(MEMORY_COMES_IN),
+                made => made?,
+            }
         }
         let _ = kernel.code.set(code);
         Ok(())
@@ -319,6 +341,9 @@ impl LoadedModule {
                 return Err(DeviceError::Invalid(format!("the excerpt for {} has not exactly one kernel", kernel.name)));
             };
             driver.load_function(handle).map_err(fail)?;
+            if kernel.prints {
+                make_printing(driver);
+            }
             let made = driver.local_memory();
             let attributes = self.attributes.lock();
             for ((_, attribute), value) in attributes.range((function, 0)..=(function, u32::MAX)) {
@@ -435,6 +460,13 @@ fn lasting_number(info: &FunctionInfo) -> u64 {
 /// nobody knows how much of that it uses.
 fn local_bytes(driver: &Driver, info: &FunctionInfo) -> u64 {
     u64::from(info.local) + if info.unbounded.is_some() { driver.stack() } else { 0 }
+}
+
+/// Makes what kernels need that print. Call this while the card is quiet.
+fn make_printing(driver: &Driver) {
+    if let Err(error) = driver.make_printing() {
+        tracing::warn!("the first kernel that prints may stop all others: {}", driver.describe_numbered(error));
+    }
 }
 
 /// Makes local memory for kernels. Call this while the card is quiet.

@@ -8,23 +8,16 @@
 //!   its store has release semantics at system scope.
 //! - **The set kernel** sets a few bytes of memory as a node of a chain. One block does it: the
 //!   driver's own call for that would end the chain.
-//! - **The first kernel** prints a newline once, before any client's kernel runs, and has some
-//!   local memory, so that the context has what such kernels need ([`Driver::prepare`]).
 //! - **The SM probe** shows on which SMs it runs. Each of its blocks writes 1 to the word of its
 //!   SM, and stays there long enough that the next block is placed on another SM.
 
 use super::module::LoadedModule;
 use super::placement::{IdleVariables, Resumption, Variables};
 use super::symbols;
-#[cfg(doc)]
-use crate::driver::Driver;
 use crate::driver::Function;
 use crate::quiet::Gate;
 use cumux_device::DeviceError;
 use std::sync::Arc;
-
-/// Bytes of local memory of the first kernel.
-pub(crate) const FIRST_LOCAL: u64 = 1024;
 
 /// Threads of the set kernel's block.
 pub(crate) const SET_THREADS: u32 = 256;
@@ -88,29 +81,6 @@ again:
 over:
     ret;
 }
-.extern .func (.param .b32 written) vprintf(.param .b64 format, .param .b64 arguments);
-.global .align 1 .b8 cumux_text[2] = {10, 0};
-.visible .entry cumux_print(.param .u64 at)
-{
-    .local .align 16 .b8 room[1024];
-    .reg .b64 %rd<7>;
-    mov.u64 %rd1, cumux_text;
-    cvta.global.u64 %rd2, %rd1;
-    ld.param.u64 %rd3, [at];
-    mov.u64 %rd4, room;
-    add.u64 %rd5, %rd4, %rd3;
-    st.local.u64 [%rd5], %rd3;
-    cvta.local.u64 %rd6, %rd5;
-    {
-        .param .b64 format;
-        .param .b64 arguments;
-        .param .b32 written;
-        st.param.b64 [format], %rd2;
-        st.param.b64 [arguments], %rd6;
-        call.uni (written), vprintf, (format, arguments);
-    }
-    ret;
-}
 ";
 
 /// This crate's kernels.
@@ -120,8 +90,6 @@ pub(crate) struct OwnKernels {
     /// The SM probe. Its parameters are the address of the words, their number, and the bytes from
     /// one word to the next.
     pub sm_probe: Function,
-    /// The first kernel. Its parameter is the offset of 8 bytes in its local memory.
-    pub first: Function,
     /// The module of all of them.
     pub module: Arc<LoadedModule>,
     /// The index of the set kernel in the module. Its parameters are the address of the first
@@ -141,12 +109,6 @@ impl OwnKernels {
         let module = module.map_err(|error| failed(error.to_string()))?;
         let index = |name: &str| module.kernels.iter().position(|kernel| &*kernel.name == name).ok_or_else(|| failed(format!("{name} is missing")));
         let load = |name: &str| module.kernels[index(name)?].handle().ok_or_else(|| failed(format!("{name} is not on the card")));
-        Ok(OwnKernels {
-            fence: load("cumux_fence")?,
-            sm_probe: load("cumux_sm_probe")?,
-            first: load("cumux_print")?,
-            set: index("cumux_set")?,
-            module: Arc::new(module),
-        })
+        Ok(OwnKernels { fence: load("cumux_fence")?, sm_probe: load("cumux_sm_probe")?, set: index("cumux_set")?, module: Arc::new(module) })
     }
 }

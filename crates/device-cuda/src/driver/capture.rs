@@ -7,6 +7,16 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+/// The text of the kernel by which a context makes what printing needs. Nobody gets it.
+pub(super) const FIRST_TEXT: &[u8] = b"\x01cumux: the first text";
+
+/// Takes the text out that nobody gets, wherever it is.
+fn drop_first_texts(text: &mut Vec<u8>) {
+    while let Some(at) = text.windows(FIRST_TEXT.len()).position(|part| part == FIRST_TEXT) {
+        text.drain(at..at + FIRST_TEXT.len());
+    }
+}
+
 /// The redirection of standard output, because a process has only one. Lock 8 of the crate's order,
 /// held alone.
 static REDIRECTION: Mutex<Option<Redirection>> = Mutex::new(None);
@@ -47,6 +57,7 @@ impl Redirection {
         if !text.is_empty() {
             let _ = rustix::fs::fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, self.taken);
         }
+        drop_first_texts(&mut text);
         text
     }
 
@@ -114,6 +125,13 @@ mod tests {
 
     fn write(text: &str) {
         rustix::io::write(std::io::stdout(), text.as_bytes()).expect("written");
+    }
+
+    #[test]
+    fn the_first_text_is_nobodys() {
+        let mut text = [FIRST_TEXT, b"a\x01b", FIRST_TEXT, b"c"].concat();
+        drop_first_texts(&mut text);
+        assert_eq!(text, b"a\x01bc");
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! What a context makes when a kernel needs it for the first time: the buffer for the text that
-//! kernels print, and more local memory. The driver waits for all kernels of the context then, so
-//! beside a kernel that does not end nobody's work goes on ([decision 0124]). Both are made before:
-//! the buffer together with the context, local memory while the card is quiet.
+//! kernels print, and local memory. The driver waits for all kernels of the context then, so beside
+//! a kernel that does not end nobody's work goes on ([decision 0124]). Both are made while the card
+//! is quiet: the buffer when a module is loaded whose kernels print, local memory when a kernel is
+//! launched that needs more than there is. A context that needs neither has half of the memory of
+//! one that is made as the driver makes it ([decision 0135]).
 //!
 //! [decision 0124]: ../../../../docs/decisions/0124-as-many-busy-streams-as-queues.md
+//! [decision 0135]: ../../../../docs/decisions/0135-a-context-begins-without-a-stack.md
 
+#[cfg(test)]
+use super::capture::FIRST_TEXT;
 use super::context::Driver;
 use super::handle::{Function, Stream};
 use super::launch::LaunchShape;
@@ -13,6 +18,7 @@ use super::module::CompileError;
 use super::nested::is_nested;
 use crate::fault::{Call, CudaError};
 use cumux_abi::CUlimit;
+use std::time::{Duration, Instant};
 
 /// Local memory is made in steps of so many bytes a thread. A card with 132 SMs has 270,336
 /// threads, so a step is 32 MiB there.
@@ -25,10 +31,48 @@ fn next_local(made: u64, needed: u64) -> u64 {
     needed.max(made + made / 4).next_multiple_of(STEP)
 }
 
+/// Up to the stack's usual size there are few steps: kernels of most programs need little or none.
+fn next_limit(limit: u64, needed: u64) -> u64 {
+    needed.max(2 * limit).next_power_of_two().max(STEP)
+}
+
+/// How long memory of the card is expected that a lost executor gives back when it ends.
+const PREDECESSOR_ENDS: Duration = Duration::from_secs(5);
+
 /// The driver's own stack of a thread.
 const USUAL_STACK: u64 = 1024;
 /// Bytes of the buffer for printed text. The driver's own is 1 MiB.
 const PRINTING_BYTES: u64 = 8 << 20;
+
+/// A kernel that prints a line, by which it is known: nobody gets that.
+const PRINTS: &str = "
+.version 7.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b32 written) vprintf(.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 cumux_text[23] = {1, 99, 117, 109, 117, 120, 58, 32, 116, 104, 101, 32, 102, 105, 114, 115, 116, 32, 116, 101, 120, 116, 0};
+.visible .entry cumux_print(.param .u64 at)
+{
+    .local .align 16 .b8 room[16];
+    .reg .b64 %rd<7>;
+    mov.u64 %rd1, cumux_text;
+    cvta.global.u64 %rd2, %rd1;
+    ld.param.u64 %rd3, [at];
+    mov.u64 %rd4, room;
+    add.u64 %rd5, %rd4, %rd3;
+    st.local.u64 [%rd5], %rd3;
+    cvta.local.u64 %rd6, %rd5;
+    {
+        .param .b64 format;
+        .param .b64 arguments;
+        .param .b32 written;
+        st.param.b64 [format], %rd2;
+        st.param.b64 [arguments], %rd6;
+        call.uni (written), vprintf, (format, arguments);
+    }
+    ret;
+}
+";
 
 /// A kernel with so many bytes of local memory, at least one word of them.
 fn source_of_local(bytes: u64) -> String {
@@ -82,6 +126,12 @@ impl Driver {
         if bytes <= made.local {
             return Ok(());
         }
+        if made.limit < made.stack {
+            self.raise_stack(&mut made, bytes)?;
+        }
+        if bytes <= made.local {
+            return Ok(());
+        }
         let (least, wanted) = (bytes.next_multiple_of(STEP), next_local(made.local, bytes));
         let bytes = match self.make_local(wanted) {
             Ok(()) => wanted,
@@ -90,6 +140,44 @@ impl Driver {
         };
         made.local = bytes;
         tracing::debug!(bytes, "the context has more local memory for each thread");
+        Ok(())
+    }
+
+    /// Notes that a kernel needs so much that was loaded before its client came.
+    pub(crate) fn await_local_memory(&self, bytes: u64) {
+        let mut made = self.made.lock();
+        made.awaited = made.awaited.max(bytes);
+    }
+
+    /// Makes what kernels need that were loaded before their clients came. Call this before any
+    /// kernel runs. The card may have no room for it before a lost executor has ended.
+    pub(crate) fn make_awaited(&self) {
+        let bytes = self.made.lock().awaited;
+        if bytes == 0 {
+            return;
+        }
+        self.made.lock().more_until = Some(Instant::now() + PREDECESSOR_ENDS);
+        if let Err(error) = self.grow_local_memory(bytes) {
+            tracing::debug!(bytes, "local memory is made when a kernel needs it: {}", self.describe_numbered(error));
+        }
+    }
+
+    /// True if a lost executor may still give memory of the card back.
+    pub(crate) fn expects_memory(&self) -> bool {
+        self.made.lock().more_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Raises the driver's figure for the stack of a thread, up to the usual one: the driver has as
+    /// much local memory of each thread then. That takes less time than a kernel that needs it.
+    fn raise_stack(&self, made: &mut Made, bytes: u64) -> Call<()> {
+        let (least, wanted) = (bytes.next_multiple_of(STEP).min(made.stack), next_limit(made.limit, bytes).min(made.stack));
+        let raised = match self.set_limit(CUlimit::CU_LIMIT_STACK_SIZE, wanted) {
+            Err(_) if wanted > least => self.set_limit(CUlimit::CU_LIMIT_STACK_SIZE, least).map(|()| least)?,
+            set => set.map(|()| wanted)?,
+        };
+        made.limit = raised;
+        made.local = made.local.max(raised);
+        tracing::debug!(bytes = raised, "the context has a stack for each thread");
         Ok(())
     }
 
@@ -105,14 +193,9 @@ impl Driver {
         ran
     }
 
-    /// Has the context make what printing needs, and some local memory, by a kernel that prints and
-    /// has so many bytes of it. `parameters` are those of that kernel. To be called before any
-    /// client's kernel runs. The size of the buffer cannot be changed any more then, so it is made
-    /// larger than the driver would make it.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) fn prepare(&self, first: Function, parameters: &[u8], local: u64) -> Call<()> {
+    /// Prepares a context in which no kernel has run: it gets a larger buffer for printed text than
+    /// the driver would make, once that is made, and no stack until a kernel needs one.
+    pub(crate) fn begin_small(&self) {
         let raised = match self.limit(CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE) {
             Ok(bytes) if bytes >= PRINTING_BYTES => Ok(()),
             Ok(_) => self.set_limit(CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, PRINTING_BYTES),
@@ -122,9 +205,28 @@ impl Driver {
             tracing::warn!("the buffer for what kernels print stays as small as the driver makes it: {}", self.describe_numbered(error));
         }
         let stack = self.limit(CUlimit::CU_LIMIT_STACK_SIZE).unwrap_or(USUAL_STACK);
-        self.made.lock().stack = stack;
-        self.run_once(first, parameters)?;
-        *self.made.lock() = Made { local, stack, printing: true };
+        let limit = self.set_limit(CUlimit::CU_LIMIT_STACK_SIZE, 0).map_or(stack, |()| 0);
+        *self.made.lock() = Made { local: limit, stack, limit, ..Made::default() };
+    }
+
+    /// Has the context make what printing needs, by a kernel that prints: it is one of those whose
+    /// text nobody gets. Call this while the card is quiet. The size of the buffer cannot be
+    /// changed any more then.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn make_printing(&self) -> Call<()> {
+        let mut made = self.made.lock();
+        if made.printing {
+            return Ok(());
+        }
+        // It stays loaded, with what the driver has made for it.
+        let module = self.load_module(PRINTS.as_bytes()).map_err(|CompileError { error, .. }| error)?;
+        let function = *self.functions(module)?.first().ok_or(CudaError::INVALID_VALUE)?;
+        self.load_function(function)?;
+        self.run_once(function, &[0; 8])?;
+        made.printing = true;
+        tracing::debug!("the context can print");
         Ok(())
     }
 
@@ -138,10 +240,19 @@ impl Driver {
         limit != CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE || !self.made.lock().printing || self.limit(limit).is_ok_and(|bytes| value <= bytes)
     }
 
-    /// Notes that a client has raised the stack.
-    pub(crate) fn note_stack(&self, bytes: u64) {
+    /// Raises the stack of a thread, because a client asks for it. Call this while the card is
+    /// quiet.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn set_stack(&self, bytes: u64) -> Call<()> {
         let mut made = self.made.lock();
-        made.stack = made.stack.max(bytes);
+        if bytes <= made.stack {
+            return Ok(());
+        }
+        self.set_limit(CUlimit::CU_LIMIT_STACK_SIZE, bytes)?;
+        *made = Made { stack: bytes, limit: bytes, local: made.local.max(bytes), ..*made };
+        Ok(())
     }
 
     /// Runs a kernel with one thread in the primary context and in each engine's own, and waits for
@@ -191,6 +302,17 @@ mod tests {
             .map(|kernel| 1024 + 64 * kernel)
             .fold((1024, 0), |(made, steps), needed| if needed <= made { (made, steps) } else { (next_local(made, needed), steps + 1) });
         assert!(steps <= 10, "{steps} stops for a hundred kernels of different sizes");
+    }
+
+    #[test]
+    fn there_are_few_steps_up_to_the_usual_stack() {
+        assert_eq!((next_limit(0, 8), next_limit(128, 200), next_limit(128, 700), next_limit(512, 520)), (128, 256, 1024, 1024));
+    }
+
+    #[test]
+    fn the_text_that_nobody_gets_is_the_one_that_is_printed() {
+        let printed: Vec<String> = FIRST_TEXT.iter().map(u8::to_string).collect();
+        assert!(PRINTS.contains(&format!("cumux_text[{}] = {{{}, 0}};", FIRST_TEXT.len() + 1, printed.join(", "))));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use super::chain::Chain;
 use super::chain::{can_be_node, has_clusters, launch_of, shape_of};
 use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN};
-use super::head::Head;
+use super::head::{Head, planning_ns};
 use super::pending::PendingChain;
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Planner, Refusal};
@@ -207,7 +207,7 @@ impl Issuer {
         }
         let Some(slot) = queue.slot.filter(|_| queue.in_flight > 0 && self.settings.coalesces) else { return false };
         let may_gather = queue.work.len() < LONGEST_CHAIN && now.saturating_sub(queue.since) < GATHER_LIMIT_NS;
-        may_gather && streams.tracker.slot(slot).remaining_ns(now) > GATHER_WHILE_BUSY_NS
+        may_gather && streams.tracker.slot(slot).remaining_ns(now) > GATHER_WHILE_BUSY_NS + planning_ns(queue.work.len())
     }
 
     /// True if the beginning of a segment in this queue may wait for the rest of it, which is
@@ -267,7 +267,8 @@ impl Issuer {
         let longest_node_ns = LONG_KERNEL_NS.saturating_mul(streams.tracker.busy_streams().max(1) as u64);
         let in_share = partition.is_some();
         let bound = BoundStream { id, slot: self.bind_slot(streams, id, partition)? };
-        let mut head = streams.queues.get(&id).and_then(Head::of_queue);
+        let remaining_ns = streams.tracker.slot(bound.slot).remaining_ns(now);
+        let mut head = streams.queues.get(&id).and_then(|queue| Head::of_queue(queue, remaining_ns, waits));
         let limits = self.settings.limits;
         let mut planner = Planner::new(&client, &limits);
         let (mut served, mut end) = (Served::Done, BatchEnd::Chance);
@@ -302,8 +303,9 @@ impl Issuer {
                     self.shapes.push(shape);
                     self.launches.push(launch_of(&planned));
                     self.batch.push(planned);
-                    if self.batch_ns > LONGEST_BATCH_NS || head.as_mut().is_some_and(|head| head.ends_with(shape)) {
-                        head = None;
+                    let ends_head = head.as_mut().is_some_and(|head| head.ends_with(shape));
+                    if ends_head || self.batch_ns > LONGEST_BATCH_NS {
+                        head = head.filter(|_| ends_head).and_then(|head| head.next(queue.work.len()));
                         self.issue_batch(streams, bound, BatchEnd::Chance, false)?;
                     }
                 }

@@ -183,13 +183,16 @@ impl PreparedChains {
         made
     }
 
-    /// A client comes: from now on none is made. Waits for the one that is being made.
-    pub(crate) fn begin_serving(&self) {
+    /// A client comes: from now on none is made. Waits for the one that is being made. True for the
+    /// first client.
+    pub(crate) fn begin_serving(&self) -> bool {
         self.is_closing.store(true, Ordering::Release);
         let mut stock = self.stock.lock();
-        if stock.phase == Phase::Preparing {
+        let begins = stock.phase == Phase::Preparing;
+        if begins {
             stock.phase = Phase::Serving(Instant::now());
         }
+        begins
     }
 
     /// True if there is none. Does not wait.

@@ -22,6 +22,9 @@ use cumux_device::Work;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// From so many pieces of work on an idle stream's queue has a [head](super::head).
+pub(super) const MUCH_WORK: usize = 24;
+
 /// What a queue waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueueState {
@@ -152,10 +155,12 @@ impl StreamQueue {
         was_waiting
     }
 
-    /// True if what is queued cannot end a segment, and no other work does.
+    /// True if what is queued cannot end a segment, or is no head of a stream without segments, and
+    /// no other work does.
     pub(super) fn is_short_beginning(&self) -> bool {
         let may_be_node = |(_, work): &(u64, Work)| matches!(work, Work::Kernel(_) | Work::Set { .. });
-        self.position.is_within(self.work.len()) && self.work.iter().all(may_be_node)
+        let is_short = self.position.is_within(self.work.len()) || (self.position.is_endless() && self.work.len() < MUCH_WORK);
+        is_short && self.work.iter().all(may_be_node)
     }
 
     /// True if fewer than `more` pieces have come since work was left to wait for more.
@@ -208,6 +213,17 @@ mod tests {
         queue.work.truncate(1);
         queue.push(1, Work::Nop, 0);
         assert!(!queue.is_short_beginning(), "other work ends it");
+    }
+
+    #[test]
+    fn equal_kernels_wait_until_they_have_a_head() {
+        let client = Arc::new(ContextClient::new(1, 0, Urgency::Normal, None));
+        let mut queue = StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client, 0, 0)));
+        queue.position.go_on(&[7; 200]);
+        (1..MUCH_WORK).for_each(|_| _ = queue.push(1, Work::Set { target: 0, pitch: 0, value: 0, element: 4, width: 8, height: 1 }, 0));
+        assert!(queue.is_short_beginning());
+        queue.push(1, Work::Set { target: 0, pitch: 0, value: 0, element: 4, width: 8, height: 1 }, 0);
+        assert!(!queue.is_short_beginning());
     }
 
     #[test]

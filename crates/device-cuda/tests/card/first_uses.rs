@@ -121,7 +121,7 @@ fn a_kernel_that_needs_more_local_memory_keeps_nobody_waiting() {
     let [little, much] = [512, 40_000].map(|bytes| large.load(with_local(bytes).as_bytes(), &mut NoVariables).expect("it is loaded"));
     let (stream, out) = (large.stream(), large.allocate(8));
     let launch = |module: &Loaded| large.launch(stream, module, "large", 1, 1, Args::new().u64(out).u32(16));
-    // Little is made with the module.
+    // Little is made at once.
     large.done(launch(&little));
     let endless = Endless::begin(&long, &long_module);
     large.done(launch(&little));
