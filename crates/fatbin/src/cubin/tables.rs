@@ -118,6 +118,12 @@ pub(super) fn has_relocations(section: &Section) -> bool {
     RELOCATIONS.contains(&section.kind.get())
 }
 
+/// Bytes of a relocation in such a section.
+pub(super) fn relocation_bytes(section: &Section) -> usize {
+    let with_addend = section.kind.get() == RELOCATIONS[0];
+    size_of::<Rel>() + if with_addend { size_of::<I64>() } else { 0 }
+}
+
 impl<'a> Elf<'a> {
     pub(super) fn read(image: &'a [u8]) -> Result<Elf<'a>, Obstacle> {
         let (header, _) = Header::read_from_prefix(image).map_err(|_| damaged("the header", 0))?;
@@ -191,8 +197,7 @@ impl<'a> Elf<'a> {
     /// All relocations of a section.
     pub(super) fn relocations(&self, section: &Section) -> Result<impl Iterator<Item = Relocation> + '_, Obstacle> {
         let range = self.bytes(section)?;
-        let with_addend = section.kind.get() == RELOCATIONS[0];
-        let size = size_of::<Rel>() + if with_addend { size_of::<I64>() } else { 0 };
+        let size = relocation_bytes(section);
         let start = range.start;
         if !range.len().is_multiple_of(size) {
             return Err(damaged("a table of relocations", start));
