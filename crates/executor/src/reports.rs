@@ -150,8 +150,15 @@ impl Session {
         let mut work = std::mem::take(&mut inner.lists.work);
         let (mut pieces, mut expected, mut spent) = (0, 0_u64, 0_u64);
         let recording = self.shared.recorder.as_ref().map(|recorder| (recorder, now_ns()));
+        // Most reports are about the stream of the one before.
+        let mut found = None;
         for (device, token, outcome) in reports {
-            let Some(index) = inner.queues.by_device.get(device).copied() else { continue };
+            let index = match found {
+                Some((last, index)) if last == *device => index,
+                _ => inner.queues.by_device.get(device).copied(),
+            };
+            found = Some((*device, index));
+            let Some(index) = index else { continue };
             if inner.objects.fault.is_some() || inner.phase.is_closed() || inner.phase.has_departed() {
                 return;
             }

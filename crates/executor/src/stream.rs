@@ -33,6 +33,8 @@ pub struct Stream {
     queue: VecDeque<Pending>,
     /// Index in the queue of the first piece that was not started.
     next: usize,
+    /// Index behind the piece that the device has finished last: it reports in order.
+    expected: usize,
     /// Pieces the device has.
     pub in_flight: u32,
     last: u64,
@@ -43,7 +45,7 @@ impl Stream {
     /// A stream whose work up to `done` is over.
     #[must_use]
     pub fn new(device: StreamId, done: u64) -> Self {
-        Self { device, queue: VecDeque::new(), next: 0, in_flight: 0, last: done, done }
+        Self { device, queue: VecDeque::new(), next: 0, expected: 0, in_flight: 0, last: done, done }
     }
 
     /// Sequence of the last accepted piece.
@@ -107,30 +109,32 @@ impl Stream {
     /// The device has finished `token`. Returns its piece, or `None` if it is not one of ours any
     /// more.
     pub fn finished(&mut self, token: u64) -> Option<&mut Pending> {
-        // Tokens grow, and most reports are about the front.
-        let at = self.queue.partition_point(|p| p.token < token);
+        // Tokens grow, and most reports are about the one behind the last.
+        let is_next = self.queue.get(self.expected).is_some_and(|p| p.token == token);
+        let at = if is_next { self.expected } else { self.queue.partition_point(|p| p.token < token) };
         let pending = self.queue.get_mut(at).filter(|p| at < self.next && p.token == token && p.state == State::Submitted)?;
         pending.state = State::Done;
-        self.in_flight -= 1;
+        (self.in_flight, self.expected) = (self.in_flight - 1, at + 1);
         Some(pending)
     }
 
     /// Adds the tokens of everything that is over, in order; `done` has moved after that.
     pub fn retire(&mut self, tokens: &mut Vec<u64>) {
-        while self.queue.front().is_some_and(|p| p.state == State::Done) {
-            if let Some(pending) = self.queue.pop_front() {
-                self.done = pending.seq;
-                self.next -= 1;
-                tokens.push(pending.token);
-            }
+        let over = self.queue.iter().take_while(|p| p.state == State::Done).count();
+        tokens.extend(self.queue.iter().take(over).map(|p| p.token));
+        if let Some(last) = over.checked_sub(1).and_then(|last| self.queue.get(last)) {
+            self.done = last.seq;
         }
+        // In their places: pieces are large.
+        self.queue.drain(..over);
+        (self.next, self.expected) = (self.next - over, self.expected.saturating_sub(over));
     }
 
     /// Drops everything (the client is in error); returns the tokens. Reports for them are no
     /// longer ours.
     pub fn abandon(&mut self) -> Vec<u64> {
         self.done = self.last;
-        self.next = 0;
+        (self.next, self.expected) = (0, 0);
         self.in_flight = 0;
         self.queue.drain(..).map(|p| p.token).collect()
     }

@@ -95,7 +95,7 @@ mod tests {
         let idle = |pieces: u64, position, shapes: &[u64]| heads(Head::of_queue(&queue(pieces, position), 0, false), shapes);
         assert_eq!(idle(100, endless(), &[7; 100]), [16, 32], "the rest is planned while these run");
         assert_eq!(idle(60, endless(), &[7; 60]), [16], "little is left");
-        assert_eq!(idle(23, endless(), &[7; 23]), [0_usize; 0], "little is planned soon");
+        assert_eq!(idle(15, endless(), &[7; 15]), [0_usize; 0], "little is planned soon");
         // Where segments end there are chains for them: nothing else is cut off.
         let different: Vec<u64> = (0..100).collect();
         let segment = Position::default().find_end(&different);

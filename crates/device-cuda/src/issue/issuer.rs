@@ -272,13 +272,17 @@ impl Issuer {
         let limits = self.settings.limits;
         let mut planner = Planner::new(&client, &limits);
         let (mut served, mut end) = (Served::Done, BatchEnd::Chance);
+        // So many pieces at the front of the queue are in `batch`. What is left of them is taken out
+        // together, because pieces are large.
+        let mut planned_pieces = 0;
         for _ in 0..QUANTUM {
             let Some(queue) = streams.queues.get_mut(&id) else { break };
-            let Some((token, mut work)) = queue.work.pop_front() else { break };
-            let mut plan = planner.plan(&mut work);
+            let Some((token, work)) = queue.work.get_mut(planned_pieces) else { break };
+            let token = *token;
+            let mut plan = planner.plan(work);
             if may_chain
                 && let Ok(Plan::Set(set)) = &plan
-                && let Some(planned) = self.small_sets.kernel_for(set, &mut work)
+                && let Some(planned) = self.small_sets.kernel_for(set, work)
             {
                 plan = Ok(Plan::Kernel(planned));
             }
@@ -287,15 +291,9 @@ impl Issuer {
                 Ok(Plan::Kernel(planned)) => (estimates.kernel_ns(planned.kernel()), long_work_held && estimates.may_be_long(planned.kernel())),
                 _ => (0, false),
             };
-            match plan {
-                Ok(Plan::Kernel(planned)) if may_be_long => {
-                    // A module is being loaded, or a chain made, which waits for all running
-                    // kernels. No long kernel begins before that is done.
-                    streams.hold_back(id, token, planned.into_work());
-                    end = BatchEnd::Work;
-                    break;
-                }
-                Ok(Plan::Kernel(planned)) if may_chain && can_be_node(&planned) && expected_ns < longest_node_ns => {
+            let plan = match plan {
+                Ok(Plan::Kernel(planned)) if !may_be_long && may_chain && can_be_node(&planned) && expected_ns < longest_node_ns => {
+                    planned_pieces += 1;
                     self.batch_ns += expected_ns;
                     queue.makes_segments = true;
                     self.tokens.push(token);
@@ -305,9 +303,23 @@ impl Issuer {
                     self.batch.push(planned);
                     let ends_head = head.as_mut().is_some_and(|head| head.ends_with(shape));
                     if ends_head || self.batch_ns > LONGEST_BATCH_NS {
+                        queue.work.drain(..std::mem::take(&mut planned_pieces));
                         head = head.filter(|_| ends_head).and_then(|head| head.next(queue.work.len()));
                         self.issue_batch(streams, bound, BatchEnd::Chance, false)?;
                     }
+                    continue;
+                }
+                other => other,
+            };
+            queue.work.drain(..std::mem::take(&mut planned_pieces));
+            let Some((token, work)) = queue.work.pop_front() else { break };
+            match plan {
+                Ok(Plan::Kernel(planned)) if may_be_long => {
+                    // A module is being loaded, or a chain made, which waits for all running
+                    // kernels. No long kernel begins before that is done.
+                    streams.hold_back(id, token, planned.into_work());
+                    end = BatchEnd::Work;
+                    break;
                 }
                 Ok(Plan::Kernel(planned)) if planned.kernel().prints && !self.printing.begin(client.id) => {
                     streams.silence(id, token, planned.into_work());
@@ -367,6 +379,9 @@ impl Issuer {
                     return Ok(Served::Fault(fault));
                 }
             }
+        }
+        if let Some(queue) = streams.queues.get_mut(&id) {
+            queue.work.drain(..planned_pieces);
         }
         let count = self.batch.len();
         self.issue_batch(streams, bound, end, waits)?;

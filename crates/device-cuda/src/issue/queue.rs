@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// From so many pieces of work on an idle stream's queue has a [head](super::head).
-pub(super) const MUCH_WORK: usize = 24;
+pub(super) const MUCH_WORK: usize = 16;
 
 /// What a queue waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
