@@ -13,6 +13,14 @@ use cumux_wire::result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// What became of a look at the queues that are ready.
+enum Looked {
+    /// Whether one was served.
+    GoOn(bool),
+    /// The context is broken, or a fault was announced: none is served any more.
+    Stop,
+}
+
 impl Engine {
     /// Handles a message other than [`Message::End`].
     pub(super) fn handle_message(&mut self, message: Message) {
@@ -149,16 +157,31 @@ impl Engine {
     }
 
     /// Serves all queues that are ready, but for those that wait for a lane, which come into
-    /// `awaiting`. True if one was served.
+    /// `awaiting`: first those of streams that have nothing in flight, because the card could work
+    /// for them. True if one was served.
     fn serve_ready(&mut self, awaiting: &mut Vec<StreamId>) -> bool {
+        let first = self.serve_ready_if(true, awaiting);
+        let Looked::GoOn(progress) = first else { return true };
+        match self.serve_ready_if(false, awaiting) {
+            Looked::GoOn(more) => progress | more,
+            Looked::Stop => true,
+        }
+    }
+
+    /// Serves those whose streams have nothing in flight, or the others.
+    fn serve_ready_if(&mut self, is_idle: bool, awaiting: &mut Vec<StreamId>) -> Looked {
         let mut progress = false;
         for _ in 0..self.streams.ready.len() {
             // Its message may come later.
             if self.has_to_stop() {
                 self.begin_inquiry(Vec::new());
-                return true;
+                return Looked::Stop;
             }
             let Some(id) = self.streams.ready.pop_front() else { break };
+            if self.streams.queues.get(&id).is_none_or(|queue| queue.in_flight == 0) != is_idle {
+                self.streams.ready.push_back(id);
+                continue;
+            }
             if self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.begins_nothing_of(client)) {
                 continue;
             }
@@ -180,11 +203,11 @@ impl Engine {
             let Err(error) = self.serve_queue(id) else { continue };
             if error.is_fatal() {
                 self.declare_lost(error);
-                return true;
+                return Looked::Stop;
             }
             self.stop_client_of(id, error);
         }
-        progress
+        Looked::GoOn(progress)
     }
 
     /// Serves the queue of one stream, and does what follows from that.

@@ -267,6 +267,7 @@ impl Issuer {
         let longest_node_ns = LONG_KERNEL_NS.saturating_mul(streams.tracker.busy_streams().max(1) as u64);
         let in_share = partition.is_some();
         let bound = BoundStream { id, slot: self.bind_slot(streams, id, partition)? };
+        let was_idle = streams.queues.get(&id).is_some_and(|queue| queue.in_flight == 0);
         let remaining_ns = streams.tracker.slot(bound.slot).remaining_ns(now);
         let mut head = streams.queues.get(&id).and_then(|queue| Head::of_queue(queue, remaining_ns, waits));
         let limits = self.settings.limits;
@@ -306,6 +307,10 @@ impl Issuer {
                         queue.work.drain(..std::mem::take(&mut planned_pieces));
                         head = head.filter(|_| ends_head).and_then(|head| head.next(queue.work.len()));
                         self.issue_batch(streams, bound, BatchEnd::Chance, false)?;
+                        // Others may have nothing in flight, either: their heads come first.
+                        if ends_head && was_idle && !streams.ready.is_empty() {
+                            break;
+                        }
                     }
                     continue;
                 }
