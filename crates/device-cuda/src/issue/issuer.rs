@@ -273,8 +273,8 @@ impl Issuer {
         let limits = self.settings.limits;
         let mut planner = Planner::new(&client, &limits);
         let (mut served, mut end) = (Served::Done, BatchEnd::Chance);
-        // So many pieces at the front of the queue are in `batch`. What is left of them is taken out
-        // together, because pieces are large.
+        // So many pieces at the front of the queue are in `batch`. What is left of them is taken
+        // out together, because pieces are large.
         let mut planned_pieces = 0;
         for _ in 0..QUANTUM {
             let Some(queue) = streams.queues.get_mut(&id) else { break };

@@ -9,7 +9,8 @@
 //! - **All or nothing.** An image is divided only if the part of each section in it is known, and
 //!   if no kernel needs the code of another section. Else [`Undivided`] says why.
 //! - Symbols keep their numbers, because attributes of kernels name symbols by them. Symbols of
-//!   kernels that are left out have no name and no section. Sections are numbered anew.
+//!   kernels that are left out have no name and no section, nor have functions of the driver's that
+//!   only those call. Sections are numbered anew.
 //! - The kernels of an outline keep their order, their attributes and their parameters. Their code
 //!   is one `EXIT`. It must not be launched.
 //! - What a debugger reads (`.debug_frame`) is left out.
@@ -434,8 +435,8 @@ impl Division {
         Ok(())
     }
 
-    /// The driver's functions that the code of a part calls, by the numbers of their symbols: as its
-    /// attributes, the table of calls and its relocations say. The tables of addresses that all
+    /// The driver's functions that the code of a part calls, by the numbers of their symbols: as
+    /// its attributes, the table of calls and its relocations say. The tables of addresses that all
     /// kernels share name those that others call, too. Where the driver finds one it keeps memory
     /// of the card for it: 92 MiB of an H200 for `__assertfail` (decision 0135).
     fn called(&self, elf: &Elf<'_>, image: &[u8], symbols: usize, choice: Choice) -> Result<HashSet<u32>, Undivided> {
