@@ -31,6 +31,7 @@ mod unpack;
 pub mod calls;
 pub mod cubin;
 pub mod lines;
+pub mod stacks;
 
 pub use bundle::{Bundle, LinkInput};
 pub use container::write_text;

@@ -18,7 +18,6 @@ use crate::counters::ClientCounts;
 use crate::driver::{CardAddress, CompileError, Driver};
 use crate::quiet::{Gate, NotQuiet};
 use cumux_device::{DeviceError, GlobalsAllocator, Image, ImageHash, PreloadedModule, ReadImage};
-use cumux_fatbin::calls::find_unbounded;
 use cumux_fatbin::{Bundle, ImageKind, LinkInput};
 use cumux_wire::result;
 use parking_lot::Mutex;
@@ -372,7 +371,7 @@ fn load_prepared(
     };
     let PreparedImage { image: own, variables } = prepare(gate, extents, code, &symbols, place)?;
     if let Some(compiled) = own.as_deref().filter(|_| was_text) {
-        symbols.unbounded = find_unbounded(compiled);
+        symbols.read_stacks(compiled);
     }
     let module =
         gate.run_quietly(counts, || LoadedModule::load(gate, own.as_deref().unwrap_or(image), &symbols, &variables, idle)).map_err(NotQuiet::into_error)??;
@@ -523,7 +522,7 @@ fn choose_image(driver: &Driver, image: &[u8], divides: bool) -> Result<ChosenIm
         ImageKind::Ptx => Ok(choose_text(bytes.into_owned())),
         // Nothing is known of the image, so it may have writable variables and assertions.
         ImageKind::Other(_) => {
-            let symbols = Symbols { writable: true, asserts: true, ..Symbols::default() };
+            let symbols = Symbols { writable: true, asserts: true, moves_stack: symbols::Callers::Any, ..Symbols::default() };
             Ok(ChosenImage { symbols, code: ImageCode::Unknown, idle: IdleVariables::default() })
         }
     }

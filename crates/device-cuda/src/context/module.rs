@@ -241,16 +241,16 @@ impl LoadedModule {
                 calls::Unbounded::Recursion => Unbounded::Recursion,
                 calls::Unbounded::Address => Unbounded::Address,
             });
-            info.tells_driver = symbols.sets_conditions.may_call(&info.name);
+            info.tells_driver = symbols.sets_conditions.has(&info.name);
             self.kernels.push(Kernel {
                 code: OnceLock::new(),
                 id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
                 lasting: lasting_number(&info),
                 name: info.name.as_str().into(),
                 parameter_bytes: info.parameter_bytes,
-                prints: symbols.prints.may_call(&info.name),
+                prints: symbols.prints.has(&info.name),
                 asserts: symbols.asserts,
-                local: local_bytes(driver, &info),
+                local: local_bytes(driver, &info, symbols),
                 without_memory: OnceLock::new(),
             });
             self.info.functions.push(info);
@@ -458,8 +458,9 @@ fn lasting_number(info: &FunctionInfo) -> u64 {
 
 /// Bytes of local memory that a thread of this kernel needs at most: its own, and the stack, where
 /// nobody knows how much of that it uses.
-fn local_bytes(driver: &Driver, info: &FunctionInfo) -> u64 {
-    u64::from(info.local) + if info.unbounded.is_some() { driver.stack() } else { 0 }
+fn local_bytes(driver: &Driver, info: &FunctionInfo, symbols: &Symbols) -> u64 {
+    let is_known = info.unbounded.is_none() && !symbols.moves_stack.has(&info.name);
+    u64::from(info.local) + if is_known { 0 } else { driver.stack() }
 }
 
 /// Makes what kernels need that print. Call this while the card is quiet.

@@ -13,7 +13,7 @@
 
 use super::module::LoadedModule;
 use super::placement::{IdleVariables, Resumption, Variables};
-use super::symbols;
+use super::symbols::{self, Callers, Symbols};
 use crate::driver::Function;
 use crate::quiet::Gate;
 use cumux_device::DeviceError;
@@ -105,7 +105,9 @@ impl OwnKernels {
     pub(crate) fn load(gate: &Arc<Gate>) -> Result<OwnKernels, DeviceError> {
         let failed = |what: String| DeviceError::System(format!("the kernels that cumux itself runs on the card cannot be loaded: {what}"));
         let variables = Variables::LeftToDriver(Resumption::Possible);
-        let module = LoadedModule::load(gate, PTX.as_bytes(), &symbols::of_ptx(PTX), &variables, IdleVariables::default());
+        // They call nothing, and have no stack.
+        let symbols = Symbols { moves_stack: Callers::default(), ..symbols::of_ptx(PTX) };
+        let module = LoadedModule::load(gate, PTX.as_bytes(), &symbols, &variables, IdleVariables::default());
         let module = module.map_err(|error| failed(error.to_string()))?;
         let index = |name: &str| module.kernels.iter().position(|kernel| &*kernel.name == name).ok_or_else(|| failed(format!("{name} is missing")));
         let load = |name: &str| module.kernels[index(name)?].handle().ok_or_else(|| failed(format!("{name} is not on the card")));

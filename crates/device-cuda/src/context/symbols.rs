@@ -7,6 +7,7 @@
 use super::conditions::SETS_CONDITION;
 use cumux_fatbin::calls::{Unbounded, find_unbounded};
 use cumux_fatbin::cubin;
+use cumux_fatbin::stacks::find_moving_stacks;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,9 +39,20 @@ pub(super) struct Symbols {
     pub asserts: bool,
     /// The unbounded kernels, by name. None for PTX: its compiled form says.
     pub unbounded: BTreeMap<String, Unbounded>,
+    /// Which kernels may use stack of which the driver's figures say nothing, besides those. Any
+    /// for PTX.
+    pub moves_stack: Callers,
 }
 
-/// Which kernels may call a function.
+impl Symbols {
+    /// Reads from compiled code how its kernels use the stack. Nothing is known of anything else.
+    pub(super) fn read_stacks(&mut self, code: &[u8]) {
+        self.unbounded = find_unbounded(code);
+        self.moves_stack = find_moving_stacks(code).map_or(Callers::Any, Callers::Some);
+    }
+}
+
+/// Which kernels may call a function, or do something else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Callers {
     /// These kernels, by name.
@@ -56,8 +68,8 @@ impl Default for Callers {
 }
 
 impl Callers {
-    /// True if this kernel may call it.
-    pub(super) fn may_call(&self, kernel: &str) -> bool {
+    /// True if this kernel is one of them.
+    pub(super) fn has(&self, kernel: &str) -> bool {
         match self {
             Callers::Some(kernels) => kernels.contains(kernel),
             Callers::Any => true,
@@ -117,7 +129,7 @@ pub(super) fn of_elf(image: &[u8]) -> Option<Symbols> {
     if sets_conditions {
         symbols.sets_conditions = find_callers(&file, SETS_CONDITION);
     }
-    symbols.unbounded = find_unbounded(image);
+    symbols.read_stacks(image);
     if let Callers::Some(callers) = &mut symbols.sets_conditions {
         add_hidden_callers(&file, &symbols.unbounded, callers);
     }
@@ -165,7 +177,7 @@ fn callers_of(graph: &[u8], callee: u32) -> BTreeSet<u32> {
 
 /// What PTX says: its declarations outside of functions, and the calls in them.
 pub(super) fn of_ptx(text: &str) -> Symbols {
-    let mut symbols = Symbols { asserts: text.contains(ASSERT), ..Symbols::default() };
+    let mut symbols = Symbols { asserts: text.contains(ASSERT), moves_stack: Callers::Any, ..Symbols::default() };
     let mut depth = 0_u32;
     let mut kernel: Option<&str> = None;
     for statement in statements(text) {
@@ -270,7 +282,7 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, [("counter", false), ("into_table", false), ("offset", true), ("table", false)]);
         assert!(symbols.writable && symbols.managed.is_empty());
-        let printing: Vec<&str> = ["say", "fill", "assert_small"].into_iter().filter(|k| symbols.prints.may_call(k)).collect();
+        let printing: Vec<&str> = ["say", "fill", "assert_small"].into_iter().filter(|k| symbols.prints.has(k)).collect();
         assert_eq!(printing, ["say"]);
     }
 
@@ -281,7 +293,7 @@ mod tests {
         let symbols = of_ptx(text);
         assert!(!symbols.writable && symbols.prints == Callers::default(), "{symbols:?}");
         let called = of_ptx(".func f()\n{\ncall.uni (r), vprintf, (a, b);\nret;\n}\n.visible .entry k()\n{\nret;\n}\n");
-        assert!(called.prints.may_call("k"), "through a function");
+        assert!(called.prints.has("k"), "through a function");
         let constant = of_ptx(".const .align 4 .u32 k[2] = {1, 2};");
         assert_eq!((constant.variables, constant.writable), (vec![Variable { name: "k".into(), constant: true }], true));
         let managed = of_ptx(".visible .global .attribute(.managed) .align 4 .u32 m;");
@@ -307,7 +319,7 @@ mod tests {
     #[test]
     fn compiled_code_says_which_kernels_set_conditions_of_graphs() {
         let symbols = of_elf(include_bytes!("../../../fatbin/tests/data/conditions.sm_90.cubin")).expect("an image");
-        let may_call = |kernel| symbols.sets_conditions.may_call(kernel);
+        let may_call = |kernel| symbols.sets_conditions.has(kernel);
         assert!(["decide", "through_helper", "through_address"].into_iter().all(may_call), "{symbols:?}");
         assert!(!may_call("add"), "{symbols:?}");
         let none = of_elf(include_bytes!("../../../fatbin/tests/data/calls.sm_90.cubin")).expect("an image");

@@ -109,6 +109,66 @@ fn the_first_kernel_that_prints_keeps_nobody_waiting() {
     eprintln!("{}: the card stays open", super::PASSED);
 }
 
+/// A kernel that calls a function which calls itself as often as its parameter says, and writes how
+/// often that was.
+const DEEP: &str = "
+.version 7.0
+.target sm_75
+.address_size 64
+.func (.param .b32 result) down(.param .b32 count)
+{
+    .reg .b32 %r<5>;
+    .reg .pred %p;
+    ld.param.u32 %r1, [count];
+    mov.u32 %r4, 0;
+    setp.eq.u32 %p, %r1, 0;
+    @%p bra over;
+    sub.u32 %r2, %r1, 1;
+    {
+        .param .b32 argument;
+        .param .b32 returned;
+        st.param.b32 [argument], %r2;
+        call.uni (returned), down, (argument);
+        ld.param.b32 %r3, [returned];
+    }
+    add.u32 %r4, %r3, 1;
+over:
+    st.param.b32 [result], %r4;
+    ret;
+}
+.visible .entry deep(.param .u64 out, .param .u32 count)
+{
+    .reg .b64 %d<2>;
+    .reg .b32 %r<3>;
+    ld.param.u64 %d1, [out];
+    ld.param.u32 %r1, [count];
+    {
+        .param .b32 argument;
+        .param .b32 returned;
+        st.param.b32 [argument], %r1;
+        call.uni (returned), down, (argument);
+        ld.param.b32 %r2, [returned];
+    }
+    st.global.u32 [%d1], %r2;
+    ret;
+}
+";
+
+/// A context begins without a stack.
+#[test]
+fn a_kernel_whose_stack_nobody_knows_has_the_usual_one() {
+    if !runs_here("first_uses::a_kernel_whose_stack_nobody_knows_has_the_usual_one", &[]) {
+        return;
+    }
+    let setup = ManuallyDrop::new(Setup::new(open));
+    let client = ManuallyDrop::new(setup.client(1));
+    let module = client.load(DEEP.as_bytes(), &mut NoVariables).expect("it is loaded");
+    let (stream, out) = (client.stream(), client.allocate(8));
+    client.done(client.launch(stream, &module, "deep", 1, 1, Args::new().u64(out).u32(9)));
+    assert_eq!(client.read(out, 1), [9]);
+    eprintln!("{}: the card stays open", super::PASSED);
+}
+
 /// The memory is made while the card is quiet, which it is not yet.
 #[test]
 fn a_kernel_that_needs_more_local_memory_keeps_nobody_waiting() {
