@@ -235,9 +235,10 @@ impl Driver {
         self.made.lock().stack
     }
 
-    /// Whether this limit can be raised to this value at all.
+    /// Whether this limit can be raised to this value at all. The buffer for printed text cannot,
+    /// also where nobody has printed: a successor may have printed before its clients come.
     pub(crate) fn may_raise(&self, limit: CUlimit, value: u64) -> bool {
-        limit != CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE || !self.made.lock().printing || self.limit(limit).is_ok_and(|bytes| value <= bytes)
+        limit != CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE || self.limit(limit).is_ok_and(|bytes| value <= bytes)
     }
 
     /// Raises the stack of a thread, because a client asks for it. Call this while the card is
