@@ -307,8 +307,9 @@ impl Issuer {
                         queue.work.drain(..std::mem::take(&mut planned_pieces));
                         head = head.filter(|_| ends_head).and_then(|head| head.next(queue.work.len()));
                         self.issue_batch(streams, bound, BatchEnd::Chance, false)?;
-                        // Others may have nothing in flight, either: their heads come first.
-                        if ends_head && was_idle && !streams.ready.is_empty() {
+                        // Others may have nothing in flight, either: their heads come before the
+                        // next one of this stream.
+                        if head.is_some() && was_idle && !streams.ready.is_empty() {
                             break;
                         }
                     }
