@@ -82,10 +82,15 @@ impl Kernel {
         self.code.get().copied()
     }
 
-    /// The driver's handle of the kernel, if its code is on the card. Whoever launches it by this
-    /// cares for its local memory.
+    /// Its code, if that is on the card. Whoever launches the kernel by this cares for its local
+    /// memory.
+    pub(crate) fn loaded_code(&self) -> Option<KernelCode> {
+        self.code().or(self.without_memory.get().copied())
+    }
+
+    /// The driver's handle of the kernel, as [`Kernel::loaded_code`] has it.
     pub(super) fn handle(&self) -> Option<Function> {
-        self.code().or(self.without_memory.get().copied()).map(|code| code.handle)
+        self.loaded_code().map(|code| code.handle)
     }
 
     /// Its code is on the card. It may be launched if the context has the memory that it needs.
@@ -153,7 +158,7 @@ impl Drop for LoadedModule {
         match self.loaded {
             Loaded::Whole(module) => self.gate.unload(module),
             Loaded::OnDemand(_) => {
-                let codes = self.kernels.iter().filter_map(|kernel| kernel.code().or(kernel.without_memory.get().copied()));
+                let codes = self.kernels.iter().filter_map(Kernel::loaded_code);
                 codes.for_each(|code| self.gate.unload(code.module));
             }
         }

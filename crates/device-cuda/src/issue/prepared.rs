@@ -31,11 +31,12 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 const MOST_PREPARED: usize = 768;
 
 /// A kernel of a recipe, with parameters that are all zero: its node is set before it runs. `None`
-/// if it cannot be a node of a chain, or its code is not on the card.
+/// if it cannot be a node of a chain, or its code is not on the card. The local memory that it
+/// needs may be missing: a chain is launched for a batch whose kernels have theirs.
 pub(crate) fn plan_recipe(kernel: &RecipeKernel, module: &Arc<ClientModule>) -> Option<PlannedKernel> {
     let function = kernel.function as usize;
     let known = module.kernels.get(function)?;
-    let code = known.code()?;
+    let code = known.loaded_code()?;
     module.allow_shared_memory(kernel.function, kernel.shared).ok()?;
     let RecipeKernel { grid, block, cluster, shared, .. } = *kernel;
     let shape = LaunchShape { grid, block, cluster, shared, cooperative: false };
