@@ -4,10 +4,12 @@
 
 use cumux_fatbin::calls::find_unbounded;
 use cumux_fatbin::cubin::{Cubin, Division, Literals};
+use cumux_fatbin::stacks::find_moving_stacks;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let _ = find_unbounded(data);
+    let _ = find_moving_stacks(data);
     if let Ok(division) = Division::read(data) {
         for part in [division.outline(data), division.excerpt(data, 0)].into_iter().flatten() {
             assert!(part.len() <= 3 * data.len() + 4096);
