@@ -31,8 +31,10 @@ pub fn test(root: &Path, filter: Option<&str>, rounds: u32) -> anyhow::Result<()
     let begun = Instant::now();
     examples::build(root)?;
     examples::build_ptx_host(root)?;
-    // Story tests start the real processes: program and library must be of this very source.
-    cargo(root, &["build", "--release", "--workspace"], "the compiler's messages are above")?;
+    // Story tests start the real processes: program and library must be of this very source. With
+    // all targets, because tests have some crates with more features: without them everything would
+    // be compiled twice.
+    cargo(root, &["build", "--release", "--workspace", "--all-targets"], "the compiler's messages are above")?;
     let mut arguments = if has_program("cargo", &["nextest", "--version"]) {
         vec!["nextest", "run", "--release", "--workspace", "--no-fail-fast"]
     } else {
