@@ -118,6 +118,23 @@ fn two_engines_keep_every_stream_in_order() {
     }
 }
 
+/// Which multiprocessors the driver's groups contain the first process finds out, and notes it for
+/// those that come after it.
+#[test]
+fn the_multiprocessors_are_looked_for_once() {
+    if std::env::var(CARD).is_ok() {
+        return println!("left out: set CUMUX_CARD_NOTES for the other tests");
+    }
+    let notes = tempfile::NamedTempFile::new().expect("a file");
+    let run = || {
+        run_nested("modules::partitions_at_positions_are_exactly_those", &[("CUMUX_CARD_NOTES", notes.path().to_str().expect("a path"))]);
+        std::fs::read_to_string(notes.path()).expect("the file")
+    };
+    let first = run();
+    assert_eq!(first.lines().count(), 1, "{first}");
+    assert_eq!(run(), first, "the second one has it from there");
+}
+
 fn open(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
     cumux_device_cuda::open(&std::env::var(CARD).expect("asked before"), sink).expect("the card opens")
 }

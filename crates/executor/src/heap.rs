@@ -85,10 +85,16 @@ impl Heap {
         Some(bytes)
     }
 
+    /// Bytes of the extents in a part of the arena.
+    #[must_use]
+    pub fn bytes_in(&self, part: &Range<u64>) -> u64 {
+        self.extents.range(part.clone()).map(|(_, bytes)| bytes).sum()
+    }
+
     /// An extent larger than `keep` bytes that is entirely free is taken out and returned, unless
-    /// it is the one at `spare`.
-    pub fn idle_extent(&mut self, keep: u64, spare: Option<u64>) -> Option<(u64, u64)> {
-        let idle = |(a, b): &(&u64, &u64)| **b > keep && self.free.is_whole(**a, **b) && spare != Some(**a);
+    /// it is one of these.
+    pub fn idle_extent(&mut self, keep: u64, spare: &[(u64, u64)]) -> Option<(u64, u64)> {
+        let idle = |(a, b): &(&u64, &u64)| **b > keep && self.free.is_whole(**a, **b) && !spare.iter().any(|(spare, _)| spare == *a);
         let (address, bytes) = self.extents.iter().find(idle).map(|(a, b)| (*a, *b))?;
         self.extents.remove(&address);
         self.free.remove(address);
@@ -100,6 +106,19 @@ impl Heap {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn empty_extents_are_given_up_but_for_the_spare_ones() {
+        let (mut heap, all) = (Heap::default(), 0..u64::MAX);
+        [(1, 4), (8, 4), (16, 6)].into_iter().for_each(|(at, granules)| heap.add_extent(at << 21, granules << 21));
+        assert_eq!((heap.bytes_in(&all), heap.bytes_in(&(8 << 21..16 << 21))), (14 << 21, 4 << 21));
+        let taken = heap.allocate(5 << 21, 1, &all).unwrap();
+        assert_eq!(heap.idle_extent(0, &[(1 << 21, 4 << 21)]), Some((8 << 21, 4 << 21)));
+        assert_eq!(heap.idle_extent(0, &[(1 << 21, 4 << 21)]), None, "one is spare and one in use");
+        assert!(heap.release(taken).is_some());
+        assert_eq!(heap.idle_extent(5 << 21, &[]), Some((16 << 21, 6 << 21)), "small ones stay");
+        assert_eq!((heap.idle_extent(5 << 21, &[]), heap.bytes_in(&all)), (None, 4 << 21));
+    }
 
     proptest! {
         #[test]

@@ -23,8 +23,13 @@ const ACCESS: [MemoryAccess; 3] =
 
 /// The first extent of a client; most small programs need no other.
 const FIRST_EXTENT: u64 = 2 << 20;
-/// Further extents.
-const EXTENT: u64 = 64 << 20;
+/// Further extents have this part of what the client has already, but no less and no more than
+/// these bytes: what is left over in the last one is memory that nobody has.
+const EXTENT_PART: u64 = 32;
+const LEAST_EXTENT: u64 = 4 << 20;
+const MOST_EXTENT: u64 = 64 << 20;
+/// Most bytes of a client's empty extents that are kept.
+const MOST_SPARE: u64 = 64 << 20;
 /// An allocation this large gets an extent of its own.
 const OWN_EXTENT: u64 = 32 << 20;
 
@@ -53,10 +58,20 @@ pub(crate) fn physical_key(handle: u32) -> String {
 
 /// The size of the extent that is made for an allocation of so many whole granules.
 pub(crate) fn extent_size(inner: &Inner, device_index: DeviceIndex, exact: u64) -> u64 {
+    let own = inner.memory.heap.bytes_in(&layout::arena_window(device_index));
+    size_beside(own, exact)
+}
+
+/// The same for a client that has so many bytes in extents of this device.
+fn size_beside(own: u64, exact: u64) -> u64 {
     match exact {
         e if e > OWN_EXTENT => e,
-        e if e <= FIRST_EXTENT && !inner.memory.heap.extents().iter().any(|(at, _)| layout::arena_device(*at) == device_index) => FIRST_EXTENT,
-        _ => EXTENT,
+        e if e <= FIRST_EXTENT && own == 0 => FIRST_EXTENT,
+        e => {
+            let usual = (own / EXTENT_PART).next_multiple_of(GRANULE).clamp(LEAST_EXTENT, MOST_EXTENT);
+            // A whole number of them: programs mostly allocate the same sizes again.
+            (usual / e).max(1) * e
+        }
     }
 }
 
@@ -92,11 +107,10 @@ impl Session {
         Ok(address)
     }
 
-    /// The spare extent is in use again if `address` is in it.
+    /// A spare extent is in use again if `address` is in it.
     fn unspare(&self, inner: &mut Inner, address: u64) {
-        if let Some((_, bytes)) = inner.memory.spare.take_if(|(at, bytes)| (*at..*at + *bytes).contains(&address)) {
-            self.shared.unspare(bytes);
-        }
+        let used = |(at, bytes): &mut (u64, u64)| (*at..*at + *bytes).contains(&address);
+        inner.memory.spare.extract_if(.., used).for_each(|(_, bytes)| self.shared.unspare(bytes));
     }
 
     /// What was prepared and not used is not needed.
@@ -185,14 +199,15 @@ impl Session {
     }
 
     /// Memory that nobody may touch is free again; whole large extents go back to the card, but for
-    /// one that is kept for the next allocation.
+    /// some that are kept for the next allocations.
     fn release_slice(&self, inner: &mut Inner, address: u64) {
         let Some(rounded) = inner.memory.heap.release(address) else { return };
         self.shared.refund(self.config.id, layout::arena_device(address), rounded);
-        while let Some((extent, bytes)) = inner.memory.heap.idle_extent(FIRST_EXTENT, inner.memory.spare.map(|(address, _)| address)) {
-            if inner.memory.spare.is_none() && bytes <= EXTENT && self.shared.spare(bytes) {
+        while let Some((extent, bytes)) = inner.memory.heap.idle_extent(FIRST_EXTENT, &inner.memory.spare) {
+            let spare: u64 = inner.memory.spare.iter().map(|(_, bytes)| bytes).sum();
+            if spare + bytes <= MOST_SPARE && self.shared.spare(bytes) {
                 inner.memory.heap.add_extent(extent, bytes);
-                inner.memory.spare = Some((extent, bytes));
+                inner.memory.spare.push((extent, bytes));
                 continue;
             }
             let unmapped = self.shared.leave_extent(self.client(), extent, bytes);
@@ -421,5 +436,39 @@ impl Session {
             self.shared.keep(self.config.id, &physical_key(*handle), &bytes.to_string(), &[file.as_fd()])?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn extents_grow_with_what_a_client_has() {
+        const M: u64 = 1 << 20;
+        let sizes = [(0, 2), (0, 4), (2, 2), (2, 6), (2, 20), (300, 2), (1000, 20), (1000, 40), (4096, 2), (4096, 100)];
+        assert_eq!(sizes.map(|(own, exact)| size_beside(own * M, exact * M) / M), [2, 4, 4, 6, 20, 10, 20, 40, 64, 100]);
+    }
+
+    proptest! {
+        /// What is left over of a client's memory is little, and there are not too many extents.
+        #[test]
+        fn little_is_left_over_in_few_extents(sizes in prop::collection::vec(prop::sample::select(vec![1_u64, 10, 20]), 1..400)) {
+            let (mut heap, mut end) = (Heap::default(), GRANULE);
+            for size in &sizes {
+                let bytes = size * GRANULE;
+                if heap.allocate(bytes, 1, &(0..u64::MAX)).is_none() {
+                    let extent = size_beside(heap.bytes_in(&(0..u64::MAX)), bytes);
+                    heap.add_extent(end, extent);
+                    // Apart, so that none is merged with the next one.
+                    end += extent + GRANULE;
+                    prop_assert!(heap.allocate(bytes, 1, &(0..u64::MAX)).is_some());
+                }
+            }
+            let (used, all) = (heap.used(), heap.bytes_in(&(0..u64::MAX)));
+            prop_assert!(all - used <= 64 << 20, "{used} of {all}");
+            prop_assert!(heap.extents().len() as u64 <= 40 + used / (8 << 20), "{} for {used}", heap.extents().len());
+        }
     }
 }

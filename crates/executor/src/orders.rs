@@ -140,9 +140,7 @@ impl Session {
                 self.shared.cards.forget_extent(device_index, file.as_fd());
             }
         }
-        if let Some((_, bytes)) = inner.memory.spare.take() {
-            self.shared.unspare(bytes);
-        }
+        inner.memory.spare.drain(..).for_each(|(_, bytes)| self.shared.unspare(bytes));
         self.shared.close_account(self.config.id);
         let consequences = self.shared.loans.lock().forget_client(self.config.id);
         self.shared.settle_loans(consequences);

@@ -140,8 +140,9 @@ pub struct Memory {
     /// Descriptors of the extents in the heap, with what is written beside them, for a keeper that
     /// was replaced.
     pub extents: HashMap<u64, (Arc<OwnedFd>, ExtentNote)>,
-    /// An extent with nothing in it, kept because programs that free often allocate again.
-    pub spare: Option<(u64, u64)>,
+    /// Extents with nothing in them, kept because programs that free often allocate again: address
+    /// and bytes.
+    pub spare: Vec<(u64, u64)>,
     /// Descriptors of what the client maps itself, by its handle.
     pub physical: HashMap<u32, Arc<OwnedFd>>,
     /// Extents of others in which the client has something open, and how much.

@@ -3,10 +3,12 @@
 
 use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Process};
+use rustix::fs::MemfdFlags;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -73,6 +75,9 @@ pub trait Host: Send + Clone + 'static {
     fn is_current(&self, pid: u32) -> bool;
 }
 
+/// The variable that names the file for notes about cards (`crates/device-cuda`).
+const CARD_NOTES: &str = "CUMUX_CARD_NOTES";
+
 /// The real one.
 #[derive(Clone)]
 pub struct System {
@@ -87,6 +92,8 @@ impl std::fmt::Debug for System {
 
 struct Inner {
     socket: PathBuf,
+    /// In which executors note what they find out about cards, for those that come after them.
+    _notes: Option<OwnedFd>,
     /// The program that is started.
     program: std::sync::Arc<std::sync::Mutex<PathBuf>>,
     command: Box<dyn Fn(Role) -> Command + Send + Sync>,
@@ -103,6 +110,9 @@ impl System {
         let server = socket.clone();
         let program = std::sync::Arc::new(std::sync::Mutex::new(program));
         let chosen = program.clone();
+        // Without it each executor finds out everything itself.
+        let notes = rustix::fs::memfd_create("card-notes", MemfdFlags::CLOEXEC).ok();
+        let notes_path = notes.as_ref().map(|notes| format!("/proc/{}/fd/{}", std::process::id(), notes.as_raw_fd()));
         let start = move |role| {
             let mut command = Command::new(&*chosen.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
             // Named so that no drop-in name of our own program decides what it does.
@@ -114,9 +124,12 @@ impl System {
             if let Role::Own { session } = role {
                 command.arg("--own").arg(session.to_string());
             }
+            if let Some(path) = &notes_path {
+                command.env(CARD_NOTES, path);
+            }
             command
         };
-        Self { inner: std::sync::Arc::new(Inner { socket, program, command: Box::new(start), children: std::sync::Mutex::default() }) }
+        Self { inner: std::sync::Arc::new(Inner { socket, _notes: notes, program, command: Box::new(start), children: std::sync::Mutex::default() }) }
     }
 
     /// With other programs as keeper and executor. Their command lines must have the socket as a
@@ -124,7 +137,7 @@ impl System {
     #[must_use]
     pub fn starting(socket: PathBuf, command: impl Fn(Role) -> Command + Send + Sync + 'static) -> Self {
         let program = std::sync::Arc::default();
-        Self { inner: std::sync::Arc::new(Inner { socket, program, command: Box::new(command), children: std::sync::Mutex::default() }) }
+        Self { inner: std::sync::Arc::new(Inner { socket, _notes: None, program, command: Box::new(command), children: std::sync::Mutex::default() }) }
     }
 
     fn children(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Child>> {

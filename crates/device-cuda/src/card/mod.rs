@@ -12,7 +12,7 @@ mod textures;
 use self::queues::Gone;
 use crate::context::{
     ClientModule, ClientStream, ContextClient, Discards, ExpectedWindows, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions,
-    PinnedWindow, Sharing, VariablesHome, measure_latency, read_facts,
+    PinnedWindow, Sharing, VariablesHome, find_sms, measure_latency, read_facts,
 };
 use crate::counters::Counters;
 use crate::driver::{CapturedOutput, CardAddress, Driver, Dumps, MappedDump, listen_to_driver, stop_watching_requests, watch_requests};
@@ -161,7 +161,9 @@ impl Card {
         if settings.core_dumps {
             watch_faults(&watch, &mailboxes, &sink).map_err(thread_failed)?;
         }
-        let driver = Driver::open(ordinal, if settings.core_dumps { Dumps::On } else { Dumps::Off }, settings.engines)?;
+        let dumps = if settings.core_dumps { Dumps::On } else { Dumps::Off };
+        let sms = find_sms(ordinal, dumps);
+        let driver = Driver::open(ordinal, dumps, settings.engines)?;
         driver.begin_small();
         let facts = read_facts(driver.device(), ordinal);
         let extents = Extents::new(&driver)?;
@@ -169,7 +171,7 @@ impl Card {
         let (helpers, counters) = (Arc::new(helpers), Arc::new(Counters::of_engines(settings.engines)));
         let gate = Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), &settings));
         let own_kernels = OwnKernels::load(&gate)?;
-        let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
+        let partitions = Partitions::of(&driver, sms);
         let output = CapturedOutput::begin();
         let latency_ns = measure_latency(&driver, &own_kernels);
         let to_wake = mailboxes.clone();

@@ -10,7 +10,7 @@
 //!    │        └─────▶ placement ─▶ extents
 //!    ├──▶ constants      divided ◀─ module
 //!    ├──▶ recipes        conditions ◀─ library, module, symbols
-//!    ├──▶ partitions ─▶ sm_layout
+//!    ├──▶ partitions ─▶ sm_notes ─▶ sm_layout
 //!    ├──▶ textures ─▶ (quiet gate), extents
 //!    └──▶ pinned_window            extents ─▶ side_stream
 //!               ▲
@@ -34,6 +34,7 @@ mod placement;
 mod recipes;
 mod side_stream;
 mod sm_layout;
+mod sm_notes;
 mod symbols;
 mod textures;
 
@@ -46,7 +47,7 @@ pub(crate) use latency::measure_latency;
 pub(crate) use library::ModuleLibrary;
 pub(crate) use module::{ClientModule, Kernel, KernelCode, LoadedModule, Sharing, VariablesHome};
 pub(crate) use own_kernels::{OwnKernels, SET_THREADS};
-pub(crate) use partitions::{Partition, PartitionId, Partitions};
+pub(crate) use partitions::{Partition, PartitionId, Partitions, find_sms};
 pub(crate) use pinned_window::PinnedWindow;
 pub(crate) use placement::Resumption;
 pub(crate) use textures::{CardArray, Discards, ObjectKind, Unused};

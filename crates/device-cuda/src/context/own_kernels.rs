@@ -8,8 +8,6 @@
 //!   its store has release semantics at system scope.
 //! - **The set kernel** sets a few bytes of memory as a node of a chain. One block does it: the
 //!   driver's own call for that would end the chain.
-//! - **The SM probe** shows on which SMs it runs. Each of its blocks writes 1 to the word of its
-//!   SM, and stays there long enough that the next block is placed on another SM.
 
 use super::module::LoadedModule;
 use super::placement::{IdleVariables, Resumption, Variables};
@@ -57,39 +55,12 @@ next:
 done:
     ret;
 }
-.visible .entry cumux_sm_probe(.param .u64 words, .param .u32 count, .param .u32 stride)
-{
-    .reg .b64 %rd<4>;
-    .reg .b32 %r<6>;
-    .reg .pred %p<3>;
-    ld.param.u64 %rd1, [words];
-    ld.param.u32 %r1, [count];
-    ld.param.u32 %r2, [stride];
-    mov.u32 %r3, %smid;
-    setp.ge.u32 %p1, %r3, %r1;
-    @%p1 bra over;
-    mul.wide.u32 %rd2, %r3, %r2;
-    add.u64 %rd1, %rd1, %rd2;
-    mov.u64 %rd3, 1;
-    st.release.sys.u64 [%rd1], %rd3;
-    mov.u32 %r4, 0;
-again:
-    nanosleep.u32 200;
-    add.u32 %r4, %r4, 1;
-    setp.lt.u32 %p2, %r4, 100;
-    @%p2 bra again;
-over:
-    ret;
-}
 ";
 
 /// This crate's kernels.
 pub(crate) struct OwnKernels {
     /// The fence kernel. Its parameter is the address of the word.
     pub fence: Function,
-    /// The SM probe. Its parameters are the address of the words, their number, and the bytes from
-    /// one word to the next.
-    pub sm_probe: Function,
     /// The module of all of them.
     pub module: Arc<LoadedModule>,
     /// The index of the set kernel in the module. Its parameters are the address of the first
@@ -111,6 +82,6 @@ impl OwnKernels {
         let module = module.map_err(|error| failed(error.to_string()))?;
         let index = |name: &str| module.kernels.iter().position(|kernel| &*kernel.name == name).ok_or_else(|| failed(format!("{name} is missing")));
         let load = |name: &str| module.kernels[index(name)?].handle().ok_or_else(|| failed(format!("{name} is not on the card")));
-        Ok(OwnKernels { fence: load("cumux_fence")?, sm_probe: load("cumux_sm_probe")?, set: index("cumux_set")?, module: Arc::new(module) })
+        Ok(OwnKernels { fence: load("cumux_fence")?, set: index("cumux_set")?, module: Arc::new(module) })
     }
 }

@@ -6,8 +6,9 @@
 //! the set is first used, and kept until the device is closed. Making one takes a millisecond and
 //! about 5 MiB of the card's memory, and waits for running kernels.
 
-use super::sm_layout::SmLayout;
-use crate::driver::{Driver, Function, GreenContext, Stream};
+use super::sm_layout::{SmLayout, SmNumbers};
+use super::sm_notes;
+use crate::driver::{DeviceHandle, Driver, Dumps, GreenContext, Stream, first_queue, set_first_queue};
 use crate::fault::{Call, remedy};
 use cumux_device::DeviceError;
 use cumux_device::sm_allocator::SmAllocator;
@@ -86,6 +87,30 @@ impl Drop for Partition {
 /// Green contexts by their SMs (this crate's numbers, in order).
 type SetContexts = HashMap<Vec<u32>, Arc<SetContext>>;
 
+/// Finds out the numbers of the SMs of a card, in a context of its own, which is gone then, if no
+/// executor before has noted them. To be called before this process runs anything on the card.
+/// Without the numbers nobody gets a share of the SMs: the error says why.
+pub(crate) fn find_sms(ordinal: u32, dumps: Dumps) -> Result<SmNumbers, String> {
+    if Driver::is_whole() {
+        return Err("the driver is cumux's own library".to_owned());
+    }
+    let uuid = DeviceHandle::open(ordinal).map(|card| card.uuid()).map_err(|error| error.to_string())?;
+    if let Some(found) = sm_notes::read(uuid) {
+        return Ok(found);
+    }
+    let queue = first_queue();
+    let driver = Driver::open(ordinal, dumps, 1).map_err(|error| error.to_string())?;
+    driver.begin_small();
+    let found = SmNumbers::find(&driver).map_err(|error| {
+        let why = driver.describe_numbered(error);
+        tracing::warn!("this card cannot be divided among clients: {why}");
+        why
+    });
+    drop(driver);
+    set_first_queue(queue);
+    found.inspect(|found| sm_notes::note(uuid, found))
+}
+
 /// The partitions of a card.
 ///
 /// Lock order: `contexts` (6), then `sm_allocator` (7). The driver is called under `contexts`.
@@ -97,16 +122,15 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// Finds out the card's SMs, before anything runs on it.
-    pub(crate) fn probe(driver: &Arc<Driver>, sm_probe: Function) -> Partitions {
-        let layout = match driver.is_whole() {
-            true => Err("the driver is cumux's own library".to_owned()),
-            false => SmLayout::probe(driver, sm_probe).map_err(|error| {
+    /// The partitions of a card whose SMs have these numbers.
+    pub(crate) fn of(driver: &Driver, found: Result<SmNumbers, String>) -> Partitions {
+        let layout = found.and_then(|found| {
+            SmLayout::of(driver, found).map_err(|error| {
                 let why = driver.describe_numbered(error);
                 tracing::warn!("this card cannot be divided among clients: {why}");
                 why
-            }),
-        };
+            })
+        });
         let sm_allocator = layout.as_ref().map_or_else(|_| SmAllocator::default(), |layout| SmAllocator::with_groups(layout.count(), layout.coscheduled()));
         Partitions { layout, sm_allocator: Arc::new(Mutex::new(sm_allocator)), contexts: Mutex::default() }
     }

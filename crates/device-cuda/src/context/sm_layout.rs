@@ -1,4 +1,4 @@
-//! Which SMs the driver's groups of SMs contain. This is found out once, when the card is opened.
+//! Which SMs the driver's groups of SMs contain. This is found out once, before the card is opened.
 //!
 //! The driver splits the card into groups of SMs, but does not say which SMs a group contains. It
 //! makes a partition only of groups of one split. There are two splits. Pairs of SMs can form a
@@ -10,13 +10,18 @@
 //! is one pass for each binary digit: it runs on all groups whose number has that digit. That takes
 //! 12 passes of a millisecond, where one pass for each group would take 82.
 //!
+//! Each pass runs in a green context, and the driver keeps some 4 MiB of the card for each that
+//! there was, as long as the primary context lives. So the search has a primary context of its own,
+//! which is gone before the one is made in which clients' kernels run. Another context of the same
+//! card gives the same groups.
+//!
 //! This crate numbers the SMs in the order of the coscheduled groups, so that each chunk of 8 SMs
 //! of a static partition is a coscheduled group. The server uses these numbers, too. The card's own
 //! numbers, which `%smid` shows, are used in this file alone.
 
-use crate::driver::{Coscheduling, Driver, Function, LaunchShape, PinnedWords, SmResource};
+use crate::driver::{CompileError, Coscheduling, Driver, Function, LaunchShape, PinnedWords, SmResource};
 use crate::fault::{Call, CudaError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -35,6 +40,85 @@ const PROBE_BLOCKS_PER_SM: u32 = 4;
 /// Threads of a block of the probe: as many as possible, so that few blocks fit on an SM.
 const PROBE_THREADS: u32 = 1024;
 
+/// The kernel that shows on which SMs it runs. Each of its blocks writes 1 to the word of its SM,
+/// and stays there long enough that the next block is placed on another SM.
+const PTX: &str = "
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry cumux_sm_probe(.param .u64 words, .param .u32 count, .param .u32 stride)
+{
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<6>;
+    .reg .pred %p<3>;
+    ld.param.u64 %rd1, [words];
+    ld.param.u32 %r1, [count];
+    ld.param.u32 %r2, [stride];
+    mov.u32 %r3, %smid;
+    setp.ge.u32 %p1, %r3, %r1;
+    @%p1 bra over;
+    mul.wide.u32 %rd2, %r3, %r2;
+    add.u64 %rd1, %rd1, %rd2;
+    mov.u64 %rd3, 1;
+    st.release.sys.u64 [%rd1], %rd3;
+    mov.u32 %r4, 0;
+again:
+    nanosleep.u32 200;
+    add.u32 %r4, %r4, 1;
+    setp.lt.u32 %p2, %r4, 100;
+    @%p2 bra again;
+over:
+    ret;
+}
+";
+
+/// The card's numbers of the SMs of each group, for both splits.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SmNumbers {
+    pub(super) pairs: Vec<Vec<u32>>,
+    pub(super) coscheduled: Vec<Vec<u32>>,
+}
+
+impl SmNumbers {
+    /// Finds out the numbers. The driver waits for running kernels of its context, so there should
+    /// be none.
+    ///
+    /// # Errors
+    /// The driver's, for a card that cannot be split; `NOT_SUPPORTED` if the probe does not show
+    /// the SMs of the pairs.
+    pub(super) fn find(driver: &Arc<Driver>) -> Call<SmNumbers> {
+        let module = driver.load_module(PTX.as_bytes()).map_err(|CompileError { error, .. }| error)?;
+        let kernel = *driver.functions(module)?.first().ok_or(CudaError::INVALID_VALUE)?;
+        let probe = Probe { driver, kernel, words: PinnedWords::new(driver, MOST_SMS)? };
+        let pairs = probe.find_sms(&split_into_pairs(driver)?)?;
+        let coscheduled = probe.find_sms(&split_into_coscheduled(driver)).unwrap_or_default();
+        Ok(SmNumbers { pairs, coscheduled })
+    }
+
+    /// True if these may be the numbers of a card: each SM is in one pair, and in one coscheduled
+    /// group if there are any.
+    pub(super) fn is_sound(&self) -> bool {
+        let sms = |groups: &[Vec<u32>]| -> Option<BTreeSet<u32>> {
+            let all: BTreeSet<u32> = groups.iter().flatten().copied().collect();
+            let is_once = all.len() == groups.iter().map(Vec::len).sum::<usize>() && groups.iter().all(|group| !group.is_empty());
+            (is_once && all.iter().all(|sm| (*sm as usize) < MOST_SMS)).then_some(all)
+        };
+        match (sms(&self.pairs), sms(&self.coscheduled)) {
+            (Some(pairs), Some(coscheduled)) => !pairs.is_empty() && (coscheduled.is_empty() || coscheduled == pairs),
+            _ => false,
+        }
+    }
+}
+
+fn split_into_pairs(driver: &Driver) -> Call<Vec<SmResource>> {
+    driver.split_sms(PAIR, Coscheduling::Ignored)
+}
+
+/// Without coscheduled groups, partitions have no large clusters; everything else works.
+fn split_into_coscheduled(driver: &Driver) -> Vec<SmResource> {
+    driver.split_sms(COSCHEDULED, Coscheduling::Required).unwrap_or_default()
+}
+
 /// A group of a split, with its SMs by this crate's numbers.
 struct Group {
     sms: Vec<u32>,
@@ -49,29 +133,26 @@ pub(super) struct SmLayout {
 }
 
 impl SmLayout {
-    /// Finds out the layout. The driver waits for running kernels, so there should be none.
+    /// The layout of the card, whose SMs have these numbers.
     ///
     /// # Errors
-    /// The driver's, for a card that cannot be split; `NOT_SUPPORTED` if the probe does not show
-    /// the SMs of the pairs.
-    pub(super) fn probe(driver: &Arc<Driver>, sm_probe: Function) -> Call<SmLayout> {
-        let probe = Probe { driver, kernel: sm_probe, words: PinnedWords::new(driver, MOST_SMS)? };
-        let pairs = driver.split_sms(PAIR, Coscheduling::Ignored)?;
-        let pair_sms = probe.find_sms(&pairs)?;
-        // Without coscheduled groups, partitions have no large clusters; everything else works.
-        let coscheduled = driver.split_sms(COSCHEDULED, Coscheduling::Required).unwrap_or_default();
-        let coscheduled_sms = probe.find_sms(&coscheduled).unwrap_or_default();
-        let numbers = number_sms(&pair_sms, &coscheduled_sms);
-        let groups = |found: Vec<Vec<u32>>, resources: Vec<SmResource>| {
+    /// The driver's, for a card that cannot be split; `NOT_SUPPORTED` if its groups are not those
+    /// of which the numbers were found.
+    pub(super) fn of(driver: &Driver, found: SmNumbers) -> Call<SmLayout> {
+        let numbers = number_sms(&found.pairs, &found.coscheduled);
+        let groups = |resources: Vec<SmResource>, found: Vec<Vec<u32>>| {
+            let is_same = resources.len() == found.len() && resources.iter().zip(&found).all(|(resource, sms)| resource.count() == sms.len());
             let renumber = |sms: Vec<u32>| {
                 let mut sms: Vec<u32> = sms.iter().filter_map(|sm| numbers.get(sm).copied()).collect();
                 sms.sort_unstable();
                 sms
             };
-            found.into_iter().zip(resources).map(|(sms, resource)| Group { sms: renumber(sms), resource }).collect()
+            is_same.then(|| found.into_iter().zip(resources).map(|(sms, resource)| Group { sms: renumber(sms), resource }).collect::<Vec<_>>())
         };
+        let pairs = groups(split_into_pairs(driver)?, found.pairs).ok_or(CudaError::NOT_SUPPORTED)?;
+        let coscheduled = groups(split_into_coscheduled(driver), found.coscheduled).unwrap_or_default();
         let count = numbers.len() as u32;
-        let mut layout = SmLayout { pairs: groups(pair_sms, pairs), coscheduled: groups(coscheduled_sms, coscheduled), count };
+        let mut layout = SmLayout { pairs, coscheduled, count };
         if layout.coscheduled.iter().map(|group| group.sms.len()).sum::<usize>() != count as usize {
             tracing::warn!("the card's groups of SMs are not understood: shares take pairs of SMs, in which clusters of more than two blocks do not fit");
             layout.coscheduled.clear();

@@ -67,7 +67,7 @@ impl Drop for Driver {
 
 impl Driver {
     /// True if the card is not to be divided among clients.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole() -> bool {
         nested::is_whole()
     }
 

@@ -63,7 +63,7 @@ pub(crate) use launch::LaunchShape;
 pub(crate) use messages::{is_fault_announced, listen_to_driver};
 pub(crate) use module::CompileError;
 pub(crate) use partition::{Coscheduling, SmResource};
-pub(crate) use queue_numbers::first_queue;
+pub(crate) use queue_numbers::{first_queue, set_first_queue};
 pub(crate) use stream::{MemorySet, RectangleCopy};
 pub(crate) use texture::{ArrayCopy, ArrayCopyEnd, Shown};
 pub(crate) use thread::allow_short_sleeps;

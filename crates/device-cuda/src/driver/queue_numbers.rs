@@ -21,6 +21,11 @@ pub(super) fn note(token: u32) {
     *first = Some(first.map_or(number, |first| first.min(number)));
 }
 
+/// A context has gone, with its queues: the lowest number is again what it was before.
+pub(crate) fn set_first_queue(before: Option<u32>) {
+    *FIRST.lock() = before;
+}
+
 /// The lowest number of this process's queues; `None` if none is known.
 pub(crate) fn first_queue() -> Option<u32> {
     *FIRST.lock()
@@ -44,5 +49,8 @@ mod tests {
     fn the_lowest_number_counts() {
         [0x1001a, 0x0b, 0x0a, 0xa0049].into_iter().for_each(note);
         assert_eq!(first_queue(), Some(0x0a));
+        note(0x03);
+        set_first_queue(Some(0x0a));
+        assert_eq!(first_queue(), Some(0x0a), "the queue of a context that is gone");
     }
 }
