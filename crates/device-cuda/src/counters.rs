@@ -36,6 +36,8 @@ pub struct Submitted {
     pub chains: u64,
     /// Nodes of chains that had to be set before a launch.
     pub nodes_set: u64,
+    /// Chains whose work was not planned, because it was compared with theirs.
+    pub repeated: u64,
 }
 
 /// What one engine has submitted. That engine alone writes here, with every launch, so it is alone
@@ -47,6 +49,7 @@ pub(crate) struct EngineCounters {
     coalesced: AtomicU64,
     chains: AtomicU64,
     nodes_set: AtomicU64,
+    repeated: AtomicU64,
 }
 
 impl EngineCounters {
@@ -59,6 +62,11 @@ impl EngineCounters {
     pub(crate) fn count_chain(&self, kernels: usize, set: usize) {
         let parts = [(&self.kernels, kernels), (&self.coalesced, kernels), (&self.chains, 1), (&self.nodes_set, set)];
         parts.into_iter().for_each(|(counter, by)| raise(counter, by as u64));
+    }
+
+    /// Counts a chain whose work was not planned, besides [`EngineCounters::count_chain`].
+    pub(crate) fn count_repeated(&self) {
+        raise(&self.repeated, 1);
     }
 }
 
@@ -87,6 +95,7 @@ impl Counters {
             coalesced: sum(|one| &one.coalesced),
             chains: sum(|one| &one.chains),
             nodes_set: sum(|one| &one.nodes_set),
+            repeated: sum(|one| &one.repeated),
         }
     }
 }
@@ -135,7 +144,8 @@ mod tests {
         counters.engine(0).count_chain(12, 3);
         counters.engine(1).count_chain(4, 0);
         counters.engine(1).count_alone();
-        assert_eq!(counters.submitted(), Submitted { kernels: 17, coalesced: 16, chains: 2, nodes_set: 3 });
+        counters.engine(1).count_repeated();
+        assert_eq!(counters.submitted(), Submitted { kernels: 17, coalesced: 16, chains: 2, nodes_set: 3, repeated: 1 });
     }
 
     #[test]

@@ -229,16 +229,23 @@ impl Intake {
                 self.go_on_with_trials();
             }
             round = round.wrapping_add(1);
-            let mut moved = mailboxes.take_reports(lane, &mut seen, &mut reports);
-            // Who came since the list was made is in the other one: this count rises before
-            // anything of it can be reported.
-            if self.changes.get() == known {
-                sink::deliver_at_hand(&sessions, &mut reports);
-            }
-            sink::deliver(&self.sessions, &mut reports);
+            let mut moved = false;
+            // Between two sessions as well: a turn of one of them takes as long as a short kernel.
+            let mut deliver = |sessions: &[Arc<Session>]| {
+                let has_any = mailboxes.take_reports(lane, &mut seen, &mut reports);
+                // Who came since the list was made is in the other one: this count rises before
+                // anything of it can be reported.
+                if has_any && self.changes.get() == known {
+                    sink::deliver_at_hand(sessions, &mut reports);
+                }
+                sink::deliver(&self.sessions, &mut reports);
+                has_any
+            };
             for session in &sessions {
+                moved |= deliver(&sessions);
                 moved |= session.intake();
             }
+            moved |= deliver(&sessions);
             self.beats[lane].add();
             moved |= self.shared.cards.carry(lane, moved || is_woken) == Carried::Progress;
             self.beats[lane].add();

@@ -20,6 +20,7 @@ struct Counted {
     coalesced: u64,
     chains: u64,
     nodes_set: u64,
+    repeated: u64,
     made: u64,
     ahead: u64,
     stops: u64,
@@ -30,10 +31,10 @@ struct Counted {
 
 impl Counted {
     fn read(all: &Counters, (driver_ns, waited_ns): (u64, u64)) -> Counted {
-        let Submitted { kernels, coalesced, chains, nodes_set } = all.submitted();
+        let Submitted { kernels, coalesced, chains, nodes_set, repeated } = all.submitted();
         let counters = [&all.chains_made, &all.chains_ahead, &all.stops, &all.failed_stops];
         let [made, ahead, stops, failed_stops] = counters.map(|counter| counter.load(Ordering::Relaxed));
-        Counted { kernels, coalesced, chains, nodes_set, made, ahead, stops, failed_stops, driver_ns, waited_ns }
+        Counted { kernels, coalesced, chains, nodes_set, repeated, made, ahead, stops, failed_stops, driver_ns, waited_ns }
     }
 }
 
@@ -58,6 +59,7 @@ impl Pace {
                 alone = kernels.saturating_sub(since(|counted| counted.coalesced)),
                 chains = since(|counted| counted.chains),
                 set = since(|counted| counted.nodes_set),
+                repeated = since(|counted| counted.repeated),
                 made = since(|counted| counted.made),
                 ahead = since(|counted| counted.ahead),
                 stops = since(|counted| counted.stops),

@@ -10,7 +10,8 @@
 //! A node is never set to more bytes of parameters than it was made with. The driver would accept
 //! them and run kernels with wrong parameters (decision 0110).
 
-use super::plan::PlannedKernel;
+use super::names::ChainName;
+use super::plan::{Asked, PlannedKernel};
 use crate::context::{ClientModule, LoadedModule};
 use crate::driver::{CardAddress, ChainDraft, ChainGraph, Driver, Function, GraphKernel, LaunchShape, Stream};
 use crate::fault::{Call, CudaError};
@@ -71,6 +72,16 @@ fn is_same_launch(a: &PlannedKernel, b: &PlannedKernel) -> bool {
     a.kernel().id == b.kernel().id && a.shape == b.shape && a.parameters == b.parameters
 }
 
+/// Of two equal launches: whether the client has asked for them in the same words.
+fn is_same_request(a: &PlannedKernel, b: &PlannedKernel) -> bool {
+    let is_same = match (&a.asked, &b.asked) {
+        (Asked::Launch { module: one }, Asked::Launch { module: other }) => one == other,
+        (Asked::Other(one), Asked::Other(other)) => one == other,
+        _ => false,
+    };
+    is_same && Arc::ptr_eq(&a.module, &b.module)
+}
+
 /// Whether a chain may be set and launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChainState {
@@ -96,8 +107,12 @@ pub(crate) struct Chain {
     graph: ChainGraph,
     /// The kernel to which each node is set. The references keep the modules loaded.
     kernels: Vec<PlannedKernel>,
+    /// Their hashes by [`shape_of`].
+    shapes: Vec<u64>,
     /// Their hashes by [`launch_of`].
     launches: Vec<u64>,
+    /// The chain that its stream has launched next the last time.
+    pub(super) next: Option<ChainName>,
     /// The bytes of parameters with which each node was made.
     parameter_capacity: Vec<u32>,
     /// The kernels with which the graph was made, by [`crate::context::Kernel::id`], and their
@@ -218,6 +233,8 @@ impl DraftedChain {
             origin,
             shape: join_shapes(&shapes),
             launches: kernels.iter().map(launch_of).collect(),
+            shapes,
+            next: None,
             kernels,
             word,
             purpose,
@@ -233,6 +250,11 @@ impl Chain {
     /// The kernels to which the nodes are set.
     pub(super) fn kernels(&self) -> &[PlannedKernel] {
         &self.kernels
+    }
+
+    /// The hashes of their functions and grids.
+    pub(super) fn shapes(&self) -> &[u64] {
+        &self.shapes
     }
 
     /// How another process can make this chain; `None` if a kernel of it is of a module that
@@ -279,14 +301,18 @@ impl Chain {
         self.launches.iter().zip(launches).filter(|(now, wanted)| now != wanted).count()
     }
 
-    /// Sets the nodes to these kernels, whose hashes by [`launch_of`] are `launches` and whose
-    /// joined shape is `shape`, and moves the kernels that they had before into `kernels`. Returns
-    /// how many nodes had to be set. Returns `None` if the driver refuses a kernel; then `kernels`
-    /// is unchanged, and the chain must not be used again.
-    pub(super) fn set_kernels(&mut self, kernels: &mut [PlannedKernel], launches: &[u64], shape: u64) -> Option<usize> {
+    /// Sets the nodes to these kernels, whose hashes by [`shape_of`] and [`launch_of`] are `shapes`
+    /// and `launches` and whose joined shape is `shape`, and moves the kernels that they had before
+    /// into `kernels`. Returns how many nodes had to be set. Returns `None` if the driver refuses a
+    /// kernel; then `kernels` is unchanged, and the chain must not be used again.
+    pub(super) fn set_kernels(&mut self, kernels: &mut [PlannedKernel], shapes: &[u64], launches: &[u64], shape: u64) -> Option<usize> {
         let mut set = Vec::new();
         for at in 0..kernels.len() {
             if self.launches[at] == launches[at] && is_same_launch(&self.kernels[at], &kernels[at]) {
+                if !is_same_request(&self.kernels[at], &kernels[at]) {
+                    // The client has loaded the module again: what comes next will name that one.
+                    std::mem::swap::<PlannedKernel>(&mut self.kernels[at], &mut kernels[at]);
+                }
                 continue;
             }
             if self.driver.set_node(&self.graph, self.graph.nodes[at], &kernels[at].graph_kernel()).is_err() {
@@ -297,7 +323,7 @@ impl Chain {
                 return None;
             }
             set.push(at);
-            self.launches[at] = launches[at];
+            (self.shapes[at], self.launches[at]) = (shapes[at], launches[at]);
             std::mem::swap(&mut self.kernels[at], &mut kernels[at]);
         }
         if !set.is_empty() {

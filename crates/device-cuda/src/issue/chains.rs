@@ -18,6 +18,7 @@
 //! processor's cache when its turn comes (docs/performance.md).
 
 use super::chain::{Chain, PreparedChain, Purpose, join_shapes};
+use super::names::ChainName;
 use super::pending::{Occasion, PendingChain, PendingChains, Room};
 use super::plan::PlannedKernel;
 use super::prepared::PreparedChains;
@@ -97,6 +98,8 @@ pub(super) enum BatchEnd {
     Work,
     /// No more work was in the queue, or the batch is full. The next time it may be elsewhere.
     Chance,
+    /// As many pieces have come as came the last times until the client waited for their end.
+    Burst,
 }
 
 /// Where a batch may be cut.
@@ -300,7 +303,7 @@ impl Chains {
     fn set_chain(&mut self, index: usize, batch: Batch<'_>, shape: u64) -> Option<ChosenChain> {
         let length = batch.kernels.len();
         let shelf = &mut self.by_length[length];
-        let Some(nodes_set) = shelf.change(index, |chain| chain.set_kernels(batch.kernels, batch.launches, shape)) else {
+        let Some(nodes_set) = shelf.change(index, |chain| chain.set_kernels(batch.kernels, batch.shapes, batch.launches, shape)) else {
             let chain = shelf.swap_remove(index);
             self.words.push(chain.word());
             return None;
@@ -349,6 +352,46 @@ impl Chains {
         let fitting = chains.filter(|(_, chain)| (chain.shape() == shape || batch.len() >= RETARGETED_LENGTH) && chain.can_hold(batch));
         let free = fitting.filter_map(|(index, chain)| chain.is_free(is_reached).then_some((chain.shape() != shape, chain.used, index)));
         free.min().map(|(.., index)| index)
+    }
+
+    // ---- what comes next in a stream
+
+    /// The chain with this name, if it is still there.
+    fn named(&self, name: ChainName) -> Option<&Chain> {
+        self.by_length[name.length].get(name.index).filter(|chain| chain.word() == name.word)
+    }
+
+    /// The chain of this stream's own that it has launched behind this one the last time.
+    pub(super) fn next_of(&self, last: ChainName, stream: StreamId) -> Option<ChainName> {
+        let next = self.named(last)?.next?;
+        self.named(next).filter(|chain| chain.purpose == Purpose::Own(stream)).map(|_| next)
+    }
+
+    /// Notes that a stream has launched a chain, and behind which one, if there is any. Returns the
+    /// chain's name.
+    pub(super) fn note_next(&mut self, last: Option<ChainName>, chosen: &ChosenChain) -> ChainName {
+        let ChosenChain { length, index, .. } = *chosen;
+        let next = ChainName { length, index, word: self.chosen(chosen).word() };
+        if let Some(last) = last.filter(|last| self.named(*last).is_some()) {
+            self.by_length[last.length].chain(last.index).next = Some(next);
+        }
+        next
+    }
+
+    /// The chain with this name, if it may be launched. `is_reached` as for [`Chains::choose`].
+    pub(super) fn find_free(&mut self, name: ChainName, mut is_reached: impl FnMut(SlotIndex, u64) -> bool) -> Option<&Chain> {
+        self.named(name)?;
+        let chain = self.by_length[name.length].chain(name.index);
+        chain.is_free(&mut is_reached).then_some(&*chain)
+    }
+
+    /// Chooses the chain with this name, which was found free, as it is.
+    pub(super) fn choose_again(&mut self, name: ChainName) -> ChosenChain {
+        let ChainName { length, index, .. } = name;
+        self.launches += 1;
+        let chain = self.by_length[length].chain(index);
+        (chain.used, chain.nodes_set) = (self.launches, 0);
+        ChosenChain { length, index, nodes_set: 0 }
     }
 
     /// The chosen chain itself.

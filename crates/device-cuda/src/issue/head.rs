@@ -10,14 +10,17 @@ use super::segments::{Position, SHORTEST_SEGMENT};
 
 /// The length of a head behind another one, or behind work in flight.
 const NEXT_HEAD: usize = 2 * SHORTEST_SEGMENT;
-/// How many nanoseconds planning a kernel takes.
+/// How many nanoseconds planning a kernel takes, and comparing it with one of a chain.
 const PLANNING_NS: u64 = 400;
+const COMPARING_NS: u64 = 60;
 /// Work in flight that takes longer than planning so many kernels leaves time enough for any.
 const MOST_PLANNED_BEFORE: usize = 64;
 
-/// How many nanoseconds before the work in flight ends planning this queue should begin.
-pub(super) fn planning_ns(pieces: usize) -> u64 {
-    if pieces < NEXT_HEAD { 0 } else { pieces.min(MOST_PLANNED_BEFORE) as u64 * PLANNING_NS }
+/// How many nanoseconds before the work in flight ends planning this queue should begin. `repeats`:
+/// its work is expected to be that of chains.
+pub(super) fn planning_ns(pieces: usize, repeats: bool) -> u64 {
+    let each_ns = if repeats { COMPARING_NS } else { PLANNING_NS };
+    if pieces < NEXT_HEAD { 0 } else { pieces.min(MOST_PLANNED_BEFORE) as u64 * each_ns }
 }
 
 /// Kernels of a queue on the way to the end of its head.
@@ -36,7 +39,7 @@ impl Head {
             (pieces >= MUCH_WORK).then_some(SHORTEST_SEGMENT)
         } else {
             let comes_late = || waits || remaining_ns < pieces as u64 * PLANNING_NS;
-            (queue.position.is_endless() && pieces >= NEXT_HEAD && comes_late()).then_some(NEXT_HEAD)
+            (!queue.repeats && queue.position.is_endless() && pieces >= NEXT_HEAD && comes_late()).then_some(NEXT_HEAD)
         };
         Some(Head { kernels: 0, length: length?, position: queue.position })
     }
@@ -118,6 +121,7 @@ mod tests {
 
     #[test]
     fn planning_begins_sooner_where_there_is_much_to_plan() {
-        assert_eq!((planning_ns(31), planning_ns(32), planning_ns(64), planning_ns(128)), (0, 12_800, 25_600, 25_600));
+        assert_eq!([31, 32, 64, 128].map(|pieces| planning_ns(pieces, false)), [0, 12_800, 25_600, 25_600]);
+        assert_eq!(planning_ns(64, true), 3_840, "what is known already takes little");
     }
 }

@@ -12,7 +12,8 @@ use super::pending::PendingChain;
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Planner, Refusal};
 use super::prepared::PreparedChains;
-use super::queue::{QueueState, StreamQueue};
+use super::queue::{MUCH_WORK, QueueState, StreamQueue};
+use super::repeat::{are_short, begins_with};
 use super::segments::{Position, SHORTEST_SEGMENT};
 use super::small_sets::SmallSets;
 use super::streams::Streams;
@@ -40,6 +41,15 @@ const GATHER_LIMIT_NS: u64 = 100_000;
 /// waits for the rest of it, also where its own stream has nothing in flight: the others keep the
 /// card busy, and the engine has less to do.
 const MANY_BUSY_STREAMS: usize = 4;
+/// What is missing of the chain that came next the last time is waited for while a stream has work
+/// in flight for longer than this, in nanoseconds: so long it takes to launch the chain.
+const LAUNCHING_NS: u64 = 6_000;
+/// Where the stream has none in flight and many others have, a few kernels are waited for no longer
+/// than this if as many came the last times.
+const REST_LIMIT_NS: u64 = 5_000;
+/// Once in so many times a queue is planned that could be compared with chains: a longer chain may
+/// fit by now.
+const PLAN_EVERY: u32 = 64;
 /// Work that waits for the rest of its segment is looked at again when so many pieces have come.
 const MORE_PIECES: usize = 4;
 
@@ -205,9 +215,33 @@ impl Issuer {
         if self.waits_for_segment(streams, queue, now) && (queue.is_short_rest(MORE_PIECES) || queue.is_short_beginning()) {
             return true;
         }
-        let Some(slot) = queue.slot.filter(|_| queue.in_flight > 0 && self.settings.coalesces) else { return false };
-        let may_gather = queue.work.len() < LONGEST_CHAIN && now.saturating_sub(queue.since) < GATHER_LIMIT_NS;
-        may_gather && streams.tracker.slot(slot).remaining_ns(now) > GATHER_WHILE_BUSY_NS + planning_ns(queue.work.len())
+        let waited = now.saturating_sub(queue.since);
+        if !self.settings.coalesces {
+            return false;
+        }
+        if queue.in_flight == 0 {
+            let is_short = queue.position.is_endless() && queue.work.len() < queue.burst.expected().min(MUCH_WORK);
+            return is_short && waited < REST_LIMIT_NS && streams.tracker.busy_streams() >= MANY_BUSY_STREAMS && queue.may_be_nodes();
+        }
+        let Some(slot) = queue.slot else { return false };
+        let misses_rest = self.misses_rest(queue);
+        let may_gather = queue.work.len() < LONGEST_CHAIN && waited < GATHER_LIMIT_NS;
+        // All that is expected has come: nothing is gained by waiting.
+        if queue.repeats && queue.burst.is_over() {
+            return false;
+        }
+        let comes_soon = misses_rest || (queue.repeats && queue.burst.goes_on(1));
+        let until = if comes_soon { LAUNCHING_NS } else { GATHER_WHILE_BUSY_NS };
+        let until = until + if misses_rest { 0 } else { planning_ns(queue.work.len(), queue.repeats) };
+        may_gather && streams.tracker.slot(slot).remaining_ns(now) > until
+    }
+
+    /// True if the queue has some of the work of the chain that came next the last time, as far as
+    /// can be seen without comparing it, and the rest is expected to come.
+    fn misses_rest(&self, queue: &StreamQueue) -> bool {
+        let next = queue.last.filter(|_| queue.repeats).and_then(|last| self.chains.next_of(last, queue.stream.id));
+        let missing = next.and_then(|next| next.length.checked_sub(queue.work.len())).filter(|missing| *missing > 0);
+        missing.is_some_and(|missing| queue.burst.goes_on(missing)) && queue.may_be_nodes()
     }
 
     /// True if the beginning of a segment in this queue may wait for the rest of it, which is
@@ -268,10 +302,17 @@ impl Issuer {
         let in_share = partition.is_some();
         let bound = BoundStream { id, slot: self.bind_slot(streams, id, partition)? };
         let was_idle = streams.queues.get(&id).is_some_and(|queue| queue.in_flight == 0);
-        let remaining_ns = streams.tracker.slot(bound.slot).remaining_ns(now);
-        let mut head = streams.queues.get(&id).and_then(|queue| Head::of_queue(queue, remaining_ns, waits));
         let limits = self.settings.limits;
         let mut planner = Planner::new(&client, &limits);
+        if may_chain && !long_work_held && self.issue_repeated(streams, bound, &mut planner, longest_node_ns)? {
+            let others_wait = was_idle && !streams.ready.is_empty();
+            if others_wait || streams.queues.get(&id).is_none_or(|queue| queue.work.is_empty() || self.misses_rest(queue)) {
+                streams.end_service(id, false);
+                return Ok(Served::Done);
+            }
+        }
+        let remaining_ns = streams.tracker.slot(bound.slot).remaining_ns(now);
+        let mut head = streams.queues.get(&id).and_then(|queue| Head::of_queue(queue, remaining_ns, waits));
         let (mut served, mut end) = (Served::Done, BatchEnd::Chance);
         // So many pieces at the front of the queue are in `batch`. What is left of them is taken
         // out together, because pieces are large.
@@ -305,8 +346,16 @@ impl Issuer {
                     let ends_head = head.as_mut().is_some_and(|head| head.ends_with(shape));
                     if ends_head || self.batch_ns > LONGEST_BATCH_NS {
                         queue.work.drain(..std::mem::take(&mut planned_pieces));
-                        head = head.filter(|_| ends_head).and_then(|head| head.next(queue.work.len()));
+                        let left = queue.work.len();
                         self.issue_batch(streams, bound, BatchEnd::Chance, false)?;
+                        // What comes behind a chain that had its kernels already is expected to be
+                        // another one's, which needs no planning.
+                        let repeats = streams.queues.get(&id).is_some_and(|queue| queue.repeats);
+                        head = head.filter(|_| ends_head && !repeats).and_then(|head| head.next(left));
+                        // The rest comes while the head runs. Together it needs one chain.
+                        if was_idle && ends_head && streams.queues.get(&id).is_some_and(|queue| queue.position.is_endless() && queue.burst.goes_on(1)) {
+                            break;
+                        }
                         // Others may have nothing in flight, either: their heads come before the
                         // next one of this stream.
                         if head.is_some() && was_idle && !streams.ready.is_empty() {
@@ -388,12 +437,67 @@ impl Issuer {
         }
         if let Some(queue) = streams.queues.get_mut(&id) {
             queue.work.drain(..planned_pieces);
+            if end == BatchEnd::Chance && queue.work.is_empty() && queue.burst.is_over() {
+                end = BatchEnd::Burst;
+            }
         }
         let count = self.batch.len();
         self.issue_batch(streams, bound, end, waits)?;
         let waits_for_more = streams.queues.get(&id).is_some_and(|queue| count > 0 && queue.left == count);
         streams.end_service(id, waits_for_more);
         Ok(served)
+    }
+
+    /// Submits the chains that came next in this stream the last time, as long as the queue begins
+    /// with their very kernels. True if it has submitted any.
+    ///
+    /// # Errors
+    /// The driver's. Placeholders for the kernels that were not submitted are back in the queue.
+    fn issue_repeated(&mut self, streams: &mut Streams, bound: BoundStream, planner: &mut Planner<'_>, longest_node_ns: u64) -> Call<bool> {
+        let Some(queue) = streams.queues.get_mut(&bound.id).filter(|queue| queue.last.is_some()) else { return Ok(false) };
+        queue.compared = queue.compared.wrapping_add(1);
+        if queue.compared.is_multiple_of(PLAN_EVERY) {
+            return Ok(false);
+        }
+        self.look_after_chains(&mut streams.tracker, streams.clock.now());
+        let (mut has_submitted, mut pieces) = (false, 0);
+        loop {
+            let Streams { queues, tracker, ready, .. } = &mut *streams;
+            let Some(queue) = queues.get_mut(&bound.id) else { break };
+            let Some(next) = queue.last.and_then(|last| self.chains.next_of(last, bound.id)) else { break };
+            // What is no segment and not all that has come was cut by chance, but for a head.
+            let is_cut = next.length >= MUCH_WORK && (queue.in_flight == 0 || !queue.position.is_endless());
+            let is_worth_it = is_cut || next.length == queue.work.len();
+            pieces += next.length;
+            if !is_worth_it || next.length > queue.work.len() || pieces > QUANTUM || (next.length == 1 && tracker.is_card_filled()) {
+                break;
+            }
+            let Some(chain) = self.chains.find_free(next, |slot, fence| tracker.is_fence_reached(slot, fence)) else { break };
+            if !begins_with(chain, queue.work.iter_mut().map(|(_, work)| work), planner, &self.small_sets)
+                || !are_short(chain.kernels(), &tracker.estimates, longest_node_ns, LONGEST_BATCH_NS)
+            {
+                break;
+            }
+            queue.position.go_on(chain.shapes());
+            queue.makes_segments = true;
+            let others_wait = queue.in_flight == 0 && !ready.is_empty();
+            let mut tokens = std::mem::take(&mut self.tokens);
+            tokens.extend(queue.work.drain(..next.length).map(|(token, _)| token));
+            let chosen = self.chains.choose_again(next);
+            let issued = self.issue_chain(streams, bound, &chosen, &tokens);
+            if issued.is_err() {
+                streams.put_back(bound.id, &tokens);
+            }
+            tokens.clear();
+            self.tokens = tokens;
+            issued?;
+            self.counters.engine(self.settings.engine).count_repeated();
+            has_submitted = true;
+            if others_wait {
+                break;
+            }
+        }
+        Ok(has_submitted)
     }
 
     /// Submits a fence if the stream has work after its last one. A client may wait for that work.
@@ -620,6 +724,7 @@ impl Issuer {
         chain.set_running(bound.slot, tracker.slot(bound.slot).next_fence());
         if let Some(queue) = queues.get_mut(&bound.id) {
             queue.in_flight += chosen.length;
+            queue.repeats = chosen.nodes_set == 0;
             let client = queue.stream.client.id;
             for (planned, token) in chain.kernels().iter().zip(tokens) {
                 let kernel = planned.kernel();
@@ -636,6 +741,9 @@ impl Issuer {
             }
         }
         tracker.add_chain_fence(bound.slot, chain.word());
+        if let Some(queue) = queues.get_mut(&bound.id) {
+            queue.last = Some(self.chains.note_next(queue.last, chosen));
+        }
         self.counters.engine(self.settings.engine).count_chain(chosen.length, chosen.nodes_set);
         Ok(chosen.length)
     }
@@ -643,17 +751,8 @@ impl Issuer {
     /// Chooses a chain for the beginning of the batch. Keeps a request for another chain, and has
     /// chains destroyed that are no longer needed.
     fn choose_chain(&mut self, streams: &mut Streams, stream: StreamId, batch: Batch<'_>, cut: Cut) -> Option<ChosenChain> {
-        let Streams { queues, tracker, clock, .. } = streams;
-        let now = clock.now();
-        if now.saturating_sub(self.looked) >= LOOK_NS {
-            self.looked = now;
-            self.chains.set_making(self.may_make_chains_at(tracker, now));
-            let left_over = self.chains.take_left_over();
-            if !left_over.is_empty() {
-                tracing::debug!(chains = left_over.len(), "nobody has needed these chains, which were made in advance");
-                self.helpers.run(move || drop(left_over));
-            }
-        }
+        self.look_after_chains(&mut streams.tracker, streams.clock.now());
+        let Streams { queues, tracker, .. } = streams;
         let (chosen, order) = self.chains.choose(batch, cut, stream, |slot, fence| tracker.is_fence_reached(slot, fence));
         for (stream, recipe) in self.chains.take_adopted() {
             if let Some(queue) = queues.get(&stream) {
@@ -663,6 +762,23 @@ impl Issuer {
         self.destroy_retired();
         self.ordered.extend(order);
         chosen
+    }
+
+    /// Decides from time to time whether chains are made, and has those destroyed that nobody
+    /// needs.
+    fn look_after_chains(&mut self, tracker: &mut Tracker, now: u64) {
+        if now.saturating_sub(self.looked) < LOOK_NS {
+            return;
+        }
+        self.looked = now;
+        self.chains.set_making(self.may_make_chains_at(tracker, now));
+        self.chains.release_leaving(&mut |slot, fence| tracker.is_fence_reached(slot, fence));
+        let left_over = self.chains.take_left_over();
+        if !left_over.is_empty() {
+            tracing::debug!(chains = left_over.len(), "nobody has needed these chains, which were made in advance");
+            self.helpers.run(move || drop(left_over));
+        }
+        self.destroy_retired();
     }
 
     /// Whether chains may be made now: no work stands still, and the driver need not be spared.

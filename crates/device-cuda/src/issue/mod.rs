@@ -5,6 +5,7 @@
 //! chain are collected into a batch, which `issue_batch` cuts into segments and submits:
 //! `Chains::choose` finds a chain and `issue_chain` launches it, else `launch_kernel` launches one
 //! kernel.
+//! Work that is that of the chain which came next the last time is not planned: `issue_repeated`.
 //! `issue_piece` submits all other work. What was submitted becomes a flight of the
 //! [`crate::track::Tracker`], and a fence follows: in the chain, or by `write_due_fence`.
 //!
@@ -14,8 +15,9 @@
 //!    │        │                            └───▶ arrays ─▶ pieces
 //!    │        ├──▶ pending, prepared ─▶ chain
 //!    │        └──▶ segments
+//!    ├────▶ repeat ─▶ chain, small_sets
 //!    ├────▶ small_sets ─▶ plan
-//!    └────▶ streams ─▶ queue ─▶ segments
+//!    └────▶ streams ─▶ queue ─▶ segments, names
 //! ```
 
 mod arrays;
@@ -24,11 +26,13 @@ mod chains;
 mod constants;
 mod head;
 mod issuer;
+mod names;
 mod pending;
 mod pieces;
 mod plan;
 mod prepared;
 mod queue;
+mod repeat;
 mod segments;
 mod shelf;
 mod small_sets;

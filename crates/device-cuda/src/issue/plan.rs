@@ -185,6 +185,19 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// True if this is the client's module of that number.
+    pub(super) fn has_module(&mut self, number: u32, module: &Arc<ClientModule>) -> bool {
+        if self.module.as_ref().is_none_or(|(last, _)| *last != number) && self.module(number).is_none() {
+            return false;
+        }
+        self.module.as_ref().is_some_and(|(last, own)| *last == number && Arc::ptr_eq(own, module))
+    }
+
+    /// True if a word of these parameters may point to the client's pinned window.
+    pub(super) fn names_window(&self, parameters: &[u8]) -> bool {
+        words_of(parameters).any(|word| self.window.contains(&word))
+    }
+
     /// The client's module of this number.
     fn module(&mut self, number: u32) -> Option<Arc<ClientModule>> {
         if let Some((last, module)) = &self.module
@@ -221,17 +234,21 @@ fn plan_launch(planner: &mut Planner<'_>, launch: &mut Launch) -> Result<Plan, R
     Ok(Plan::Kernel(PlannedKernel { function: index, code, shape, parameters, module, asked }))
 }
 
+/// The words of a parameter block.
+fn words_of(parameters: &[u8]) -> impl Iterator<Item = u64> {
+    parameters.chunks_exact(size_of::<u64>()).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)))
+}
+
 /// Finds the first word of a parameter block that points to memory of the client's window that is
 /// not registered. Returns the address, and how many bytes to register there. Any word may be a
 /// pointer.
 fn find_unregistered_pointer(planner: &Planner<'_>, parameters: &[u8]) -> Option<(CardAddress, u64)> {
-    let words = || parameters.chunks_exact(size_of::<u64>()).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
-    if !words().any(|word| planner.window.contains(&word)) {
+    if !planner.names_window(parameters) {
         return None;
     }
     let window = planner.client.window.read();
     let window = window.as_ref()?;
-    let address = words().find(|address| window.contains(*address, 1) && !window.is_registered(*address, 1))?;
+    let address = words_of(parameters).find(|address| window.contains(*address, 1) && !window.is_registered(*address, 1))?;
     Some((address, UNANNOUNCED_BYTES.min(window.address() + window.bytes() - address)))
 }
 

@@ -15,6 +15,7 @@
 //! A queue is in its engine's ready list exactly if it is `Ready` or `HeldBack`. While it is served
 //! it is in no list, and `Idle`.
 
+use super::names::ChainName;
 use super::segments::Position;
 use crate::context::ClientStream;
 use crate::track::{HeldReports, SlotIndex};
@@ -71,6 +72,12 @@ pub(crate) struct StreamQueue {
     pub burst: Burst,
     /// True if the last kernel that was taken is a node of a chain.
     pub makes_segments: bool,
+    /// The chain that the stream has launched last.
+    pub last: Option<ChainName>,
+    /// True if that one had its kernels and their parameters already.
+    pub repeats: bool,
+    /// How often the queue was served by comparing it with chains.
+    pub compared: u32,
 }
 
 /// How much work comes until the client waits for its end.
@@ -98,6 +105,17 @@ impl Burst {
         self.before = self.pieces;
     }
 
+    /// True if the client is expected to wait for the end of what has come: it is as much as the
+    /// last time.
+    pub(super) fn is_over(self) -> bool {
+        self.pieces == self.before
+    }
+
+    /// How many pieces came the last times until the client waited for their end.
+    pub(super) fn expected(self) -> usize {
+        self.before
+    }
+
     /// True if at least this much more work is expected before the client waits for its end.
     pub(super) fn goes_on(self, more: usize) -> bool {
         self.pieces + more <= self.before
@@ -120,6 +138,9 @@ impl StreamQueue {
             left: 0,
             burst: Burst::default(),
             makes_segments: false,
+            last: None,
+            repeats: false,
+            compared: 0,
         }
     }
 
@@ -158,9 +179,13 @@ impl StreamQueue {
     /// True if what is queued cannot end a segment, or is no head of a stream without segments, and
     /// no other work does.
     pub(super) fn is_short_beginning(&self) -> bool {
-        let may_be_node = |(_, work): &(u64, Work)| matches!(work, Work::Kernel(_) | Work::Set { .. });
         let is_short = self.position.is_within(self.work.len()) || (self.position.is_endless() && self.work.len() < MUCH_WORK);
-        is_short && self.work.iter().all(may_be_node)
+        is_short && self.may_be_nodes()
+    }
+
+    /// True if all that is queued may be nodes of a chain.
+    pub(super) fn may_be_nodes(&self) -> bool {
+        self.work.iter().all(|(_, work)| matches!(work, Work::Kernel(_) | Work::Set { .. }))
     }
 
     /// True if fewer than `more` pieces have come since work was left to wait for more.
@@ -188,7 +213,12 @@ mod tests {
         come(&mut burst, 231);
         assert!(!burst.goes_on(1), "nobody knows how long the first one is");
         come(&mut burst, 215);
-        assert!(burst.goes_on(16) && !burst.goes_on(17));
+        assert!(burst.goes_on(16) && !burst.goes_on(17) && !burst.is_over());
+        burst.add(16, false);
+        assert!(burst.is_over() && burst.expected() == 231, "as much as the last time");
+        burst.add(1, false);
+        assert!(!burst.is_over(), "nobody knows how much more comes");
+        come(&mut burst, 215);
         // A client that waits in between changes little, one that has changed its ways is believed.
         come(&mut burst, 3);
         come(&mut burst, 3);

@@ -64,6 +64,11 @@ impl Shelf {
         &mut self.chains[index]
     }
 
+    /// The chain with this index, if there is one.
+    pub(super) fn get(&self, index: usize) -> Option<&Chain> {
+        self.chains.get(index)
+    }
+
     /// Changes a chain.
     pub(super) fn change<R>(&mut self, index: usize, act: impl FnOnce(&mut Chain) -> R) -> R {
         let result = act(&mut self.chains[index]);

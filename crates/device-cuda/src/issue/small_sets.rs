@@ -5,7 +5,7 @@
 use super::plan::{Asked, PlannedKernel};
 use crate::context::{ClientModule, KernelCode, OwnKernels, SET_THREADS};
 use crate::driver::{LaunchShape, MemorySet};
-use cumux_device::Work;
+use cumux_device::{Parameters, Work};
 use std::sync::Arc;
 
 /// Most bytes that one block sets: sixteen words a thread.
@@ -34,16 +34,26 @@ impl SmallSets {
         planned.kernel().id == self.module.kernels[self.function].id
     }
 
+    /// True if this launch of the set kernel does this set.
+    pub(super) fn does(&self, set: &MemorySet, planned: &PlannedKernel) -> bool {
+        self.made(planned) && parameters_of(set).is_some_and(|parameters| parameters == planned.parameters)
+    }
+
     /// The launch of the set kernel that does this set, which is planned from `work`. If it cannot
     /// do it, or should not, there is none, and `work` stays.
     pub(super) fn kernel_for(&self, set: &MemorySet, work: &mut Work) -> Option<PlannedKernel> {
         let code = self.code?;
-        let (words, value) = words_of(set)?;
-        let parameters = set.target.to_ne_bytes().into_iter().chain(words.to_ne_bytes()).chain(value.to_ne_bytes()).collect();
+        let parameters = parameters_of(set)?;
         let shape = LaunchShape { grid: [1; 3], block: [SET_THREADS, 1, 1], ..LaunchShape::default() };
         let asked = Asked::Other(Box::new(std::mem::replace(work, Work::Nop)));
         Some(PlannedKernel { module: self.module.clone(), function: self.function, code, shape, parameters, asked })
     }
+}
+
+/// The parameters with which the set kernel does this set, if it can.
+fn parameters_of(set: &MemorySet) -> Option<Parameters> {
+    let (words, value) = words_of(set)?;
+    Some(set.target.to_ne_bytes().into_iter().chain(words.to_ne_bytes()).chain(value.to_ne_bytes()).collect())
 }
 
 /// The number of words to set, and their value; `None` if the bytes are many, not in one row, or no

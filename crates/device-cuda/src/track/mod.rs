@@ -32,7 +32,7 @@ mod turns;
 mod withheld;
 
 pub(crate) use clock::Clock;
-pub(crate) use estimate::{COPY_BYTES_PER_NS, LONG_KERNEL_NS, TRANSFER_NS};
+pub(crate) use estimate::{COPY_BYTES_PER_NS, Estimates, LONG_KERNEL_NS, TRANSFER_NS};
 pub(crate) use fence::FenceWord;
 pub(crate) use filling::FillingKernels;
 pub(crate) use flight::{Flight, FlightWork, Footprint, Reporting};

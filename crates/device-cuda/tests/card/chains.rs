@@ -2,8 +2,9 @@
 
 use super::{NESTED_ONLY, run_nested};
 use cumux_device::conformance::{Actor, Args, Loaded, Setup, Variables};
-use cumux_device::{ChainRecipe, Device, ImageHash, Launch, Sink, StreamId};
+use cumux_device::{ChainRecipe, Device, ImageHash, Launch, Sink, StreamId, Work};
 use cumux_device_cuda::{Card, Settings};
+use cumux_wire::result;
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
@@ -258,4 +259,91 @@ impl cumux_device::GlobalsAllocator for NoVariables {
     fn variable(&mut self, name: &str, _bytes: u64, _align: u64, _managed: bool) -> Result<(u64, bool), cumux_device::DeviceError> {
         Err(cumux_device::DeviceError::Invalid(format!("there is no {name}")))
     }
+}
+
+/// A program whose rounds are all the same, each of which it waits for: twenty kernels that add to
+/// words, and a set of one word between them. Of what comes again nothing is planned; it does what
+/// it says all the same, and no more than that when something in it changes.
+struct Repetition<'a, 'b> {
+    client: &'a Actor<'b>,
+    stream: StreamId,
+    words: u64,
+    set: u64,
+}
+
+impl Repetition<'_, '_> {
+    const KERNELS: u32 = 20;
+
+    fn new<'a, 'b>(client: &'a Actor<'b>, set: u64) -> Repetition<'a, 'b> {
+        Repetition { client, stream: client.stream(), words: client.allocate(4 * u64::from(Repetition::KERNELS)), set }
+    }
+
+    /// One round: all but one kernel put the same values again. Returns the token of its end.
+    fn begin(&self, module: &Loaded, changed: u32, value: u32) -> u64 {
+        let mut last = 0;
+        for kernel in 0..Self::KERNELS {
+            if kernel == 7 {
+                self.client.submit(self.stream, Work::Set { target: self.set, pitch: 0, value: 9, element: 4, width: 1, height: 1 });
+            }
+            let arguments = Args::new().u64(self.words + 4 * u64::from(kernel)).u32(if kernel == changed { value } else { 100 + kernel });
+            last = self.client.launch_with(self.stream, module, "put", Launch { grid: [1; 3], block: [1; 3], ..Launch::default() }, arguments);
+        }
+        last
+    }
+
+    /// Some rounds that are the same, until they are compared with chains.
+    fn repeat(&self, module: &Loaded) {
+        let (before, mut rounds) = (opened().counters().submitted().repeated, 0);
+        while opened().counters().submitted().repeated < before + 20 {
+            self.client.write(self.words, &[0; 20]);
+            self.client.write(self.set, &[0]);
+            self.client.done(self.begin(module, u32::MAX, 0));
+            let expected: Vec<u32> = (0..Self::KERNELS).map(|kernel| 100 + kernel).collect();
+            assert_eq!((self.client.read(self.words, 20), self.client.read(self.set, 1)), (expected, vec![9]), "round {rounds}");
+            rounds += 1;
+            assert!(rounds < 10_000, "nothing was compared: {:?}", opened().counters());
+        }
+    }
+}
+
+#[test]
+fn what_a_program_repeats_is_done_and_what_it_changes_too() {
+    if std::env::var(super::CARD).is_err() {
+        let run = |engines| run_nested("chains::what_a_program_repeats_is_done_and_what_it_changes_too", &[("CUMUX_DISPATCHERS", engines)]);
+        return ["1", "2"].into_iter().for_each(run);
+    }
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let load = || client.load(PUT, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads");
+    let module = load();
+    let program = Repetition::new(&client, client.allocate(4));
+    program.repeat(&module);
+    for changed in [0, 6, 8, Repetition::KERNELS - 1] {
+        client.done(program.begin(&module, changed, 5));
+        assert_eq!(client.read(program.words + 4 * u64::from(changed), 1), [5], "kernel {changed} has another parameter");
+        program.repeat(&module);
+    }
+    // The same image by another number: the old number is nobody's.
+    let again = load();
+    program.repeat(&again);
+    client.device().unload_module(client.id, module.id);
+    program.repeat(&again);
+    client.fault(program.begin(&module, u32::MAX, 0), result::INVALID_HANDLE);
+    eprintln!("{}", super::PASSED);
+}
+
+#[test]
+fn a_set_that_repeats_is_checked_each_time() {
+    if std::env::var(super::CARD).is_err() {
+        let run = |engines| run_nested("chains::a_set_that_repeats_is_checked_each_time", &[("CUMUX_DISPATCHERS", engines)]);
+        return ["1", "2"].into_iter().for_each(run);
+    }
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let module = client.load(PUT, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads");
+    let program = Repetition::new(&client, client.allocate(4));
+    program.repeat(&module);
+    client.device().revoke(client.id, program.set);
+    client.fault(program.begin(&module, u32::MAX, 0), result::ILLEGAL_ADDRESS);
+    eprintln!("{}", super::PASSED);
 }
