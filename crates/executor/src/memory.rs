@@ -75,6 +75,11 @@ fn size_beside(own: u64, exact: u64) -> u64 {
     }
 }
 
+/// How many of these spare extents, the oldest first, make room for one of so many bytes.
+fn count_oldest(spare: &[(u64, u64)], bytes: u64) -> usize {
+    (0..spare.len()).find(|count| spare[*count..].iter().map(|(_, bytes)| bytes).sum::<u64>() + bytes <= MOST_SPARE).unwrap_or(spare.len())
+}
+
 impl Session {
     /// An allocation of `bytes` bytes, charged and permitted. The caller commits it.
     ///
@@ -133,7 +138,10 @@ impl Session {
     fn extend(&self, inner: &mut Inner, device_index: DeviceIndex, bytes: u64) -> Result<(), ExecutorError> {
         let exact = bytes.checked_next_multiple_of(GRANULE);
         let exact = exact.ok_or_else(|| DeviceError::OutOfMemory("more than there are addresses".into()))?;
-        let wanted = extent_size(inner, device_index, exact);
+        // What was prepared is taken: meanwhile others may have given memory back, so that another
+        // size would be right now.
+        let prepared = self.prepared.lock().as_ref().filter(|prepared| prepared.device_index == device_index && prepared.bytes >= exact).map(|one| one.bytes);
+        let wanted = prepared.unwrap_or_else(|| extent_size(inner, device_index, exact));
         match self.extent(inner, device_index, wanted) {
             Err(error) if is_memory(&error) && wanted > exact => self.extent(inner, device_index, exact),
             other => other,
@@ -203,12 +211,19 @@ impl Session {
     fn release_slice(&self, inner: &mut Inner, address: u64) {
         let Some(rounded) = inner.memory.heap.release(address) else { return };
         self.shared.refund(self.config.id, layout::arena_device(address), rounded);
+        // Given back, because others take their place.
+        let mut evicted = Vec::new();
         while let Some((extent, bytes)) = inner.memory.heap.idle_extent(FIRST_EXTENT, &inner.memory.spare) {
-            let spare: u64 = inner.memory.spare.iter().map(|(_, bytes)| bytes).sum();
-            if spare + bytes <= MOST_SPARE && self.shared.spare(bytes) {
-                inner.memory.heap.add_extent(extent, bytes);
-                inner.memory.spare.push((extent, bytes));
-                continue;
+            if bytes <= MOST_SPARE && !evicted.contains(&extent) {
+                for (oldest, bytes) in inner.memory.spare.drain(..count_oldest(&inner.memory.spare, bytes)) {
+                    self.shared.unspare(bytes);
+                    evicted.push(oldest);
+                }
+                if self.shared.spare(bytes) {
+                    inner.memory.heap.add_extent(extent, bytes);
+                    inner.memory.spare.push((extent, bytes));
+                    continue;
+                }
             }
             let unmapped = self.shared.leave_extent(self.client(), extent, bytes);
             if let Err(error) = &unmapped {
@@ -449,6 +464,13 @@ mod tests {
         const M: u64 = 1 << 20;
         let sizes = [(0, 2), (0, 4), (2, 2), (2, 6), (2, 20), (300, 2), (1000, 20), (1000, 40), (4096, 2), (4096, 100)];
         assert_eq!(sizes.map(|(own, exact)| size_beside(own * M, exact * M) / M), [2, 4, 4, 6, 20, 10, 20, 40, 64, 100]);
+    }
+
+    #[test]
+    fn the_oldest_spare_extents_make_room() {
+        let spare: Vec<(u64, u64)> = [20, 20, 20].iter().map(|mib| (0, mib << 20)).collect();
+        assert_eq!([4_u64, 5, 24, 25, 44, 64].map(|mib| count_oldest(&spare, mib << 20)), [0, 1, 1, 2, 2, 3]);
+        assert_eq!(count_oldest(&[], 64 << 20), 0);
     }
 
     proptest! {

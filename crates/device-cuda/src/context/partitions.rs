@@ -7,7 +7,7 @@
 //! about 5 MiB of the card's memory, and waits for running kernels.
 
 use super::sm_layout::{SmLayout, SmNumbers};
-use super::sm_notes;
+use super::sm_notes::Notes;
 use crate::driver::{DeviceHandle, Driver, Dumps, GreenContext, Stream, first_queue, set_first_queue};
 use crate::fault::{Call, remedy};
 use cumux_device::DeviceError;
@@ -89,26 +89,26 @@ type SetContexts = HashMap<Vec<u32>, Arc<SetContext>>;
 
 /// Finds out the numbers of the SMs of a card, in a context of its own, which is gone then, if no
 /// executor before has noted them. To be called before this process runs anything on the card.
-/// Without the numbers nobody gets a share of the SMs: the error says why.
-pub(crate) fn find_sms(ordinal: u32, dumps: Dumps) -> Result<SmNumbers, String> {
+/// `None` if they were not found so.
+pub(crate) fn find_sms(ordinal: u32, dumps: Dumps) -> Option<SmNumbers> {
     if Driver::is_whole() {
-        return Err("the driver is cumux's own library".to_owned());
+        return None;
     }
-    let uuid = DeviceHandle::open(ordinal).map(|card| card.uuid()).map_err(|error| error.to_string())?;
-    if let Some(found) = sm_notes::read(uuid) {
-        return Ok(found);
+    let uuid = DeviceHandle::open(ordinal).ok()?.uuid();
+    let mut notes = Notes::open();
+    if let Some(found) = notes.as_mut().and_then(|notes| notes.find(uuid)) {
+        return Some(found);
     }
     let queue = first_queue();
-    let driver = Driver::open(ordinal, dumps, 1).map_err(|error| error.to_string())?;
-    driver.begin_small();
-    let found = SmNumbers::find(&driver).map_err(|error| {
-        let why = driver.describe_numbered(error);
-        tracing::warn!("this card cannot be divided among clients: {why}");
-        why
+    let found = Driver::open(ordinal, dumps, 1).ok().and_then(|driver| {
+        driver.begin_small();
+        SmNumbers::find(&driver).inspect_err(|error| tracing::debug!("the card's multiprocessors: {}", driver.describe_numbered(*error))).ok()
     });
-    drop(driver);
     set_first_queue(queue);
-    found.inspect(|found| sm_notes::note(uuid, found))
+    if let (Some(notes), Some(found)) = (&mut notes, &found) {
+        notes.add(uuid, found);
+    }
+    found
 }
 
 /// The partitions of a card.
@@ -122,15 +122,22 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// The partitions of a card whose SMs have these numbers.
-    pub(crate) fn of(driver: &Driver, found: Result<SmNumbers, String>) -> Partitions {
-        let layout = found.and_then(|found| {
-            SmLayout::of(driver, found).map_err(|error| {
+    /// The partitions of a card whose SMs have these numbers. If they are not known, or cannot be,
+    /// they are found out now, before anything runs on the card.
+    pub(crate) fn of(driver: &Arc<Driver>, found: Option<SmNumbers>) -> Partitions {
+        let ask = || {
+            let asked = SmNumbers::find(driver).and_then(|found| SmLayout::of(driver, found));
+            asked.map_err(|error| {
                 let why = driver.describe_numbered(error);
                 tracing::warn!("this card cannot be divided among clients: {why}");
                 why
             })
-        });
+        };
+        let layout = match found.map(|found| SmLayout::of(driver, found)) {
+            _ if Driver::is_whole() => Err("the driver is cumux's own library".to_owned()),
+            Some(Ok(layout)) => Ok(layout),
+            Some(Err(_)) | None => ask(),
+        };
         let sm_allocator = layout.as_ref().map_or_else(|_| SmAllocator::default(), |layout| SmAllocator::with_groups(layout.count(), layout.coscheduled()));
         Partitions { layout, sm_allocator: Arc::new(Mutex::new(sm_allocator)), contexts: Mutex::default() }
     }

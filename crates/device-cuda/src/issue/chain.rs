@@ -306,12 +306,11 @@ impl Chain {
     /// into `kernels`. Returns how many nodes had to be set. Returns `None` if the driver refuses a
     /// kernel; then `kernels` is unchanged, and the chain must not be used again.
     pub(super) fn set_kernels(&mut self, kernels: &mut [PlannedKernel], shapes: &[u64], launches: &[u64], shape: u64) -> Option<usize> {
-        let mut set = Vec::new();
+        let (mut set, mut asked_again) = (Vec::new(), Vec::new());
         for at in 0..kernels.len() {
             if self.launches[at] == launches[at] && is_same_launch(&self.kernels[at], &kernels[at]) {
                 if !is_same_request(&self.kernels[at], &kernels[at]) {
-                    // The client has loaded the module again: what comes next will name that one.
-                    std::mem::swap::<PlannedKernel>(&mut self.kernels[at], &mut kernels[at]);
+                    asked_again.push(at);
                 }
                 continue;
             }
@@ -325,6 +324,11 @@ impl Chain {
             set.push(at);
             (self.shapes[at], self.launches[at]) = (shapes[at], launches[at]);
             std::mem::swap(&mut self.kernels[at], &mut kernels[at]);
+        }
+        // The client has loaded the module again: what comes next will name that one. Last, because
+        // they would have to be given back with the others.
+        for at in asked_again {
+            std::mem::swap::<PlannedKernel>(&mut self.kernels[at], &mut kernels[at]);
         }
         if !set.is_empty() {
             self.shape = shape;

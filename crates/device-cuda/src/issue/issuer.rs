@@ -220,8 +220,7 @@ impl Issuer {
             return false;
         }
         if queue.in_flight == 0 {
-            let is_short = queue.position.is_endless() && queue.work.len() < queue.burst.expected().min(MUCH_WORK);
-            return is_short && waited < REST_LIMIT_NS && streams.tracker.busy_streams() >= MANY_BUSY_STREAMS && queue.may_be_nodes();
+            return waited < REST_LIMIT_NS && streams.tracker.busy_streams() >= MANY_BUSY_STREAMS && queue.misses_few();
         }
         let Some(slot) = queue.slot else { return false };
         let misses_rest = self.misses_rest(queue);
@@ -273,7 +272,9 @@ impl Issuer {
         if queue.work.is_empty() {
             return Ok(Served::Done);
         }
-        if !waits && now.saturating_sub(queue.since) >= GATHER_LIMIT_NS && (queue.left > 0 || queue.is_short_beginning()) {
+        let waited = now.saturating_sub(queue.since);
+        let is_late = !waits && waited >= GATHER_LIMIT_NS && (queue.left > 0 || queue.is_short_beginning());
+        if is_late || (queue.in_flight == 0 && waited >= REST_LIMIT_NS && queue.misses_few()) {
             // The rest has not come in time.
             queue.burst.end();
         }
@@ -304,7 +305,8 @@ impl Issuer {
         let was_idle = streams.queues.get(&id).is_some_and(|queue| queue.in_flight == 0);
         let limits = self.settings.limits;
         let mut planner = Planner::new(&client, &limits);
-        if may_chain && !long_work_held && self.issue_repeated(streams, bound, &mut planner, longest_node_ns)? {
+        let has_repeated = may_chain && !long_work_held && self.issue_repeated(streams, bound, &mut planner, longest_node_ns)?;
+        if has_repeated {
             let others_wait = was_idle && !streams.ready.is_empty();
             if others_wait || streams.queues.get(&id).is_none_or(|queue| queue.work.is_empty() || self.misses_rest(queue)) {
                 streams.end_service(id, false);
@@ -384,6 +386,7 @@ impl Issuer {
                 Ok(plan) => {
                     head = None;
                     queue.makes_segments &= !matches!(plan, Plan::Kernel(_));
+                    queue.repeats &= !matches!(plan, Plan::Kernel(_));
                     let prints = plan.prints();
                     let in_clusters = match &plan {
                         Plan::Kernel(planned) if in_share && has_clusters(planned) => Some(planned.clone()),
@@ -443,7 +446,7 @@ impl Issuer {
         }
         let count = self.batch.len();
         self.issue_batch(streams, bound, end, waits)?;
-        let waits_for_more = streams.queues.get(&id).is_some_and(|queue| count > 0 && queue.left == count);
+        let waits_for_more = !has_repeated && streams.queues.get(&id).is_some_and(|queue| count > 0 && queue.left == count);
         streams.end_service(id, waits_for_more);
         Ok(served)
     }
@@ -705,6 +708,9 @@ impl Issuer {
         self.launch_kernel(&mut streams.tracker, &kernels[0], client, stream)?;
         let (expected_ns, work) = self.describe_kernel(&streams.tracker, &kernels[0]);
         self.add_flight(streams, bound, tokens[0], expected_ns, work);
+        if let Some(queue) = streams.queues.get_mut(&bound.id) {
+            queue.repeats = false;
+        }
         self.write_fence_if_due(streams, bound.slot)?;
         Ok(1)
     }

@@ -86,7 +86,7 @@ pub(crate) struct Burst {
     /// The pieces of work that came since the stream last had none.
     pieces: usize,
     /// The number of pieces until it had none the last time. It falls by an eighth each time at
-    /// most, so that one pause of the client does not change much.
+    /// most, rounded up, so that one pause of the client does not change much.
     before: usize,
 }
 
@@ -94,7 +94,7 @@ impl Burst {
     /// So many more pieces of work come.
     fn add(&mut self, pieces: usize, begins: bool) {
         if begins {
-            self.before = self.pieces.max(self.before - self.before / 8);
+            self.before = self.pieces.max(self.before - self.before.div_ceil(8));
             self.pieces = 0;
         }
         self.pieces += pieces;
@@ -188,6 +188,12 @@ impl StreamQueue {
         self.work.iter().all(|(_, work)| matches!(work, Work::Kernel(_) | Work::Set { .. }))
     }
 
+    /// True if an idle stream with equal kernels has fewer than came the last times, and than a
+    /// head has.
+    pub(super) fn misses_few(&self) -> bool {
+        self.position.is_endless() && self.work.len() < self.burst.expected().min(MUCH_WORK) && self.burst.goes_on(1) && self.may_be_nodes()
+    }
+
     /// True if fewer than `more` pieces have come since work was left to wait for more.
     pub(super) fn is_short_rest(&self, more: usize) -> bool {
         self.left > 0 && self.work.len() < self.left + more
@@ -224,7 +230,7 @@ mod tests {
         come(&mut burst, 3);
         assert!(burst.goes_on(150));
         (0..60).for_each(|_| come(&mut burst, 1));
-        assert!(!burst.goes_on(16));
+        assert!(!burst.goes_on(1) && burst.expected() == 1, "nothing is left of what came before");
     }
 
     #[test]
