@@ -17,7 +17,7 @@
 //!
 //! This crate numbers the SMs in the order of the coscheduled groups, so that each chunk of 8 SMs
 //! of a static partition is a coscheduled group. The server uses these numbers, too. The card's own
-//! numbers, which `%smid` shows, are used in this file alone.
+//! numbers, which `%smid` shows, are used here and in the notes alone.
 
 use crate::driver::{CompileError, Coscheduling, Driver, Function, LaunchShape, PinnedWords, SmResource};
 use crate::fault::{Call, CudaError};

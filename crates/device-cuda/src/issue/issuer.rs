@@ -7,16 +7,17 @@
 use super::chain::Chain;
 use super::chain::{can_be_node, has_clusters, launch_of, shape_of};
 use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN};
-use super::head::{Head, planning_ns};
+use super::head::Head;
 use super::pending::PendingChain;
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Planner, Refusal};
 use super::prepared::PreparedChains;
-use super::queue::{MUCH_WORK, QueueState, StreamQueue};
+use super::queue::{MUCH_WORK, QueueState};
 use super::repeat::{are_short, begins_with};
 use super::segments::{Position, SHORTEST_SEGMENT};
 use super::small_sets::SmallSets;
 use super::streams::Streams;
+use super::waiting::{GATHER_WHILE_BUSY_NS, is_worth_waiting, misses_rest, waited_in_vain, waits_for_segment};
 use crate::context::{ClientModule, ContextClient, Partition, PartitionId};
 use crate::counters::Counters;
 use crate::driver::{CardAddress, Driver, Stream, WordAddresses};
@@ -32,26 +33,9 @@ use std::sync::atomic::Ordering;
 
 /// Most pieces of work that are taken from one queue before the next queue is served.
 const QUANTUM: usize = LONGEST_CHAIN;
-/// While a stream has more than this many nanoseconds of work in flight, its queue is not served,
-/// so that work gathers there for a longer chain.
-const GATHER_WHILE_BUSY_NS: u64 = 8_000;
-/// Most nanoseconds for which work gathers. It also stops when the longest chain is full.
-const GATHER_LIMIT_NS: u64 = 100_000;
-/// While at least this many streams of the card have work in flight, the beginning of a segment
-/// waits for the rest of it, also where its own stream has nothing in flight: the others keep the
-/// card busy, and the engine has less to do.
-const MANY_BUSY_STREAMS: usize = 4;
-/// What is missing of the chain that came next the last time is waited for while a stream has work
-/// in flight for longer than this, in nanoseconds: so long it takes to launch the chain.
-const LAUNCHING_NS: u64 = 6_000;
-/// Where the stream has none in flight and many others have, a few kernels are waited for no longer
-/// than this if as many came the last times.
-const REST_LIMIT_NS: u64 = 5_000;
 /// Once in so many times a queue is planned that could be compared with chains: a longer chain may
 /// fit by now.
 const PLAN_EVERY: u32 = 64;
-/// Work that waits for the rest of its segment is looked at again when so many pieces have come.
-const MORE_PIECES: usize = 4;
 
 /// A batch that is expected to take longer than this is submitted: what it contains is reported at
 /// its end, and who waits for a quiet card waits for that.
@@ -207,51 +191,9 @@ impl Issuer {
     /// True if the stream should not be served now: its work in flight takes long enough that more
     /// work may gather in the queue; or its next work is a long kernel, which may not begin now.
     pub(crate) fn should_gather(&self, streams: &Streams, id: StreamId, long_work_held: bool) -> bool {
-        let now = streams.clock.now();
         let Some(queue) = streams.queues.get(&id) else { return false };
-        if long_work_held && queue.state == QueueState::HeldBack {
-            return true;
-        }
-        if self.waits_for_segment(streams, queue, now) && (queue.is_short_rest(MORE_PIECES) || queue.is_short_beginning()) {
-            return true;
-        }
-        let waited = now.saturating_sub(queue.since);
-        if !self.settings.coalesces {
-            return false;
-        }
-        if queue.in_flight == 0 {
-            return waited < REST_LIMIT_NS && streams.tracker.busy_streams() >= MANY_BUSY_STREAMS && queue.misses_few();
-        }
-        let Some(slot) = queue.slot else { return false };
-        let misses_rest = self.misses_rest(queue);
-        let may_gather = queue.work.len() < LONGEST_CHAIN && waited < GATHER_LIMIT_NS;
-        // All that is expected has come: nothing is gained by waiting.
-        if queue.repeats && queue.burst.is_over() {
-            return false;
-        }
-        let comes_soon = misses_rest || (queue.repeats && queue.burst.goes_on(1));
-        let until = if comes_soon { LAUNCHING_NS } else { GATHER_WHILE_BUSY_NS };
-        let until = until + if misses_rest { 0 } else { planning_ns(queue.work.len(), queue.repeats) };
-        may_gather && streams.tracker.slot(slot).remaining_ns(now) > until
-    }
-
-    /// True if the queue has some of the work of the chain that came next the last time, as far as
-    /// can be seen without comparing it, and the rest is expected to come.
-    fn misses_rest(&self, queue: &StreamQueue) -> bool {
-        let next = queue.last.filter(|_| queue.repeats).and_then(|last| self.chains.next_of(last, queue.stream.id));
-        let missing = next.and_then(|next| next.length.checked_sub(queue.work.len())).filter(|missing| *missing > 0);
-        missing.is_some_and(|missing| queue.burst.goes_on(missing)) && queue.may_be_nodes()
-    }
-
-    /// True if the beginning of a segment in this queue may wait for the rest of it, which is
-    /// expected to come.
-    fn waits_for_segment(&self, streams: &Streams, queue: &StreamQueue, now: u64) -> bool {
-        self.settings.coalesces
-            && queue.burst.goes_on(SHORTEST_SEGMENT)
-            && streams.tracker.busy_streams() >= MANY_BUSY_STREAMS
-            && now.saturating_sub(queue.since) < GATHER_LIMIT_NS
-            && queue.makes_segments
-            && queue.work.len() < LONGEST_CHAIN
+        let is_held_back = long_work_held && queue.state == QueueState::HeldBack;
+        is_held_back || (self.settings.coalesces && is_worth_waiting(&self.chains, streams, queue))
     }
 
     /// Serves the queue of one stream: submits up to a quantum of its work. The caller has taken
@@ -263,7 +205,7 @@ impl Issuer {
     /// stopped.
     pub(crate) fn issue_stream(&mut self, streams: &mut Streams, id: StreamId, long_work_held: bool) -> Call<Served> {
         let now = streams.clock.now();
-        let waits = streams.queues.get(&id).is_some_and(|queue| self.waits_for_segment(streams, queue, now));
+        let waits = streams.queues.get(&id).is_some_and(|queue| self.settings.coalesces && waits_for_segment(streams, queue, now));
         let Some(queue) = streams.queues.get_mut(&id) else { return Ok(Served::Done) };
         queue.state = QueueState::Idle;
         if queue.in_flight == 0 {
@@ -272,9 +214,7 @@ impl Issuer {
         if queue.work.is_empty() {
             return Ok(Served::Done);
         }
-        let waited = now.saturating_sub(queue.since);
-        let is_late = !waits && waited >= GATHER_LIMIT_NS && (queue.left > 0 || queue.is_short_beginning());
-        if is_late || (queue.in_flight == 0 && waited >= REST_LIMIT_NS && queue.misses_few()) {
+        if waited_in_vain(queue, waits, now) {
             // The rest has not come in time.
             queue.burst.end();
         }
@@ -308,7 +248,7 @@ impl Issuer {
         let has_repeated = may_chain && !long_work_held && self.issue_repeated(streams, bound, &mut planner, longest_node_ns)?;
         if has_repeated {
             let others_wait = was_idle && !streams.ready.is_empty();
-            if others_wait || streams.queues.get(&id).is_none_or(|queue| queue.work.is_empty() || self.misses_rest(queue)) {
+            if others_wait || streams.queues.get(&id).is_none_or(|queue| queue.work.is_empty() || misses_rest(&self.chains, queue)) {
                 streams.end_service(id, false);
                 return Ok(Served::Done);
             }

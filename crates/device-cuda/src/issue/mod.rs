@@ -1,6 +1,7 @@
 //! Submitting clients' work to the driver.
 //!
-//! The path of a launch: [`Issuer::issue_stream`] takes work from a stream's [`StreamQueue`].
+//! The path of a launch: [`Issuer::issue_stream`] takes work from a stream's [`StreamQueue`], once
+//! it is not worth waiting for more.
 //! `Planner` checks it and decides on the calls of the driver. Kernels that can be nodes of a
 //! chain are collected into a batch, which `issue_batch` cuts into segments and submits:
 //! `Chains::choose` finds a chain and `issue_chain` launches it, else `launch_kernel` launches one
@@ -15,6 +16,7 @@
 //!    │        │                            └───▶ arrays ─▶ pieces
 //!    │        ├──▶ pending, prepared ─▶ chain
 //!    │        └──▶ segments
+//!    ├────▶ waiting ─▶ chains, head, streams
 //!    ├────▶ repeat ─▶ chain, small_sets
 //!    ├────▶ small_sets ─▶ plan
 //!    └────▶ streams ─▶ queue ─▶ segments, names
@@ -37,6 +39,7 @@ mod segments;
 mod shelf;
 mod small_sets;
 mod streams;
+mod waiting;
 
 pub(crate) use chain::{Chain, DraftedChain, PreparedChain, Purpose};
 pub(crate) use chains::ChainOrder;

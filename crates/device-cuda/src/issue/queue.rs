@@ -122,6 +122,11 @@ impl Burst {
     }
 }
 
+/// True if this work may be a node of a chain.
+fn may_be_node((_, work): &(u64, Work)) -> bool {
+    matches!(work, Work::Kernel(_) | Work::Set { .. })
+}
+
 impl StreamQueue {
     /// An empty queue.
     pub(crate) fn new(stream: Arc<ClientStream>) -> StreamQueue {
@@ -180,18 +185,19 @@ impl StreamQueue {
     /// no other work does.
     pub(super) fn is_short_beginning(&self) -> bool {
         let is_short = self.position.is_within(self.work.len()) || (self.position.is_endless() && self.work.len() < MUCH_WORK);
-        is_short && self.may_be_nodes()
+        is_short && self.work.iter().all(may_be_node)
     }
 
-    /// True if all that is queued may be nodes of a chain.
-    pub(super) fn may_be_nodes(&self) -> bool {
-        self.work.iter().all(|(_, work)| matches!(work, Work::Kernel(_) | Work::Set { .. }))
+    /// True if what came last may be a node of a chain: a client waits for other work, or brings
+    /// more.
+    pub(super) fn ends_with_node(&self) -> bool {
+        self.work.back().is_some_and(may_be_node)
     }
 
     /// True if an idle stream with equal kernels has fewer than came the last times, and than a
     /// head has.
     pub(super) fn misses_few(&self) -> bool {
-        self.position.is_endless() && self.work.len() < self.burst.expected().min(MUCH_WORK) && self.burst.goes_on(1) && self.may_be_nodes()
+        self.position.is_endless() && self.work.len() < self.burst.expected().min(MUCH_WORK) && self.burst.goes_on(1) && self.ends_with_node()
     }
 
     /// True if fewer than `more` pieces have come since work was left to wait for more.
