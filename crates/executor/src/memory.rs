@@ -25,7 +25,7 @@ const ACCESS: [MemoryAccess; 3] =
 const FIRST_EXTENT: u64 = 2 << 20;
 /// Further extents have this part of what the client has already, but no less and no more than
 /// these bytes: what is left over in the last one is memory that nobody has.
-const EXTENT_PART: u64 = 32;
+const EXTENT_PART: u64 = 64;
 const LEAST_EXTENT: u64 = 4 << 20;
 const MOST_EXTENT: u64 = 64 << 20;
 /// Most bytes of a client's empty extents that are kept.
@@ -463,7 +463,7 @@ mod tests {
     fn extents_grow_with_what_a_client_has() {
         const M: u64 = 1 << 20;
         let sizes = [(0, 2), (0, 4), (2, 2), (2, 6), (2, 20), (300, 2), (1000, 20), (1000, 40), (4096, 2), (4096, 100)];
-        assert_eq!(sizes.map(|(own, exact)| size_beside(own * M, exact * M) / M), [2, 4, 4, 6, 20, 10, 20, 40, 64, 100]);
+        assert_eq!(sizes.map(|(own, exact)| size_beside(own * M, exact * M) / M), [2, 4, 4, 6, 20, 6, 20, 40, 64, 100]);
     }
 
     #[test]

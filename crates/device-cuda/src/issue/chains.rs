@@ -18,6 +18,7 @@
 //! processor's cache when its turn comes (docs/performance.md).
 
 use super::chain::{Chain, PreparedChain, Purpose, join_shapes};
+use super::counts::Counts;
 use super::names::ChainName;
 use super::pending::{Occasion, PendingChain, PendingChains, Room};
 use super::plan::PlannedKernel;
@@ -27,7 +28,6 @@ use super::shelf::{Shelf, key_of};
 use crate::driver::WordAddresses;
 use crate::track::{FenceWord, SlotIndex};
 use cumux_device::{RecipeKernel, StreamId};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ pub(super) const LONGEST_CHAIN: usize = 128;
 const GENERAL_LENGTHS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128];
 /// A segment gets a chain of its own when it has come this often.
 const OFTEN: u8 = 2;
-/// A batch that ends where it does by chance gets a chain of its own when it has come this often.
-/// Short ones get a general chain no sooner, either.
+/// A batch that ends where it does by chance gets a chain of its own when it has come this often,
+/// lately if its kernels fall into no segments. Short ones get a general chain no sooner, either.
 const VERY_OFTEN: u8 = 24;
 /// The same where [`chance_length`] would cut it.
 const MOST_OFTEN: u8 = 4 * VERY_OFTEN;
@@ -62,8 +62,6 @@ const RETARGETED_LENGTH: usize = 4;
 const OLD_LAUNCHES: u64 = 1024;
 /// Most chains that are destroyed at once of those that nobody has taken.
 const LEFT_OVER_AT_ONCE: usize = 16;
-/// Most batches that are counted. After that, counting starts again.
-const COUNTED_BATCHES: usize = 4096;
 
 /// Most chains of one length in an engine. There are several because a chain that runs cannot be
 /// set, and more short ones because they serve many different kernels.
@@ -91,6 +89,15 @@ fn chance_length(batch: usize) -> usize {
     if batch <= SHORTEST_SEGMENT { batch } else { batch - batch % CHANCE_STEP }
 }
 
+/// Into these lengths equal kernels are cut that come by chance, the longest first.
+const PARTS: [usize; 3] = [64, 32, 16];
+
+/// To which length the beginning of a batch is cut of which more is expected: with so few lengths
+/// there are soon chains for all, and what is left over waits for the rest.
+fn part_length(batch: usize) -> usize {
+    1 << batch.clamp(1, LONGEST_CHAIN).ilog2()
+}
+
 /// Why a batch ends where it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchEnd {
@@ -100,6 +107,9 @@ pub(super) enum BatchEnd {
     Chance,
     /// As many pieces have come as came the last times until the client waited for their end.
     Burst,
+    /// No more work was in the queue, but more is expected to come soon, of a stream without
+    /// segments.
+    Part,
 }
 
 /// Where a batch may be cut.
@@ -111,6 +121,8 @@ pub(super) struct Cut {
     pub is_whole: bool,
     /// Why it ends where it does.
     pub end: BatchEnd,
+    /// True if the stream's kernels fall into no segments.
+    pub is_endless: bool,
 }
 
 /// Kernels that come together, with their hashes in the same order.
@@ -174,7 +186,7 @@ pub(super) struct Chains {
     /// The chains that are ordered and not made.
     pending: PendingChains,
     /// How often batches have come for which no chain was set.
-    counts: FxHashMap<u64, u8>,
+    counts: Counts,
     /// Chains that no engine has yet.
     prepared: Arc<PreparedChains>,
     /// Those that streams have taken, until the engine has noted it.
@@ -201,7 +213,7 @@ impl Chains {
         Chains {
             by_length,
             pending: PendingChains::default(),
-            counts: FxHashMap::default(),
+            counts: Counts::default(),
             prepared,
             adopted: Vec::new(),
             words: words.collect(),
@@ -225,16 +237,22 @@ impl Chains {
     ) -> (Option<ChosenChain>, Option<ChainOrder>) {
         self.release_leaving(&mut is_reached);
         let whole = batch.kernels.len().min(LONGEST_CHAIN);
-        let Cut { segment, is_whole, end } = cut;
+        let Cut { segment, is_whole, end, is_endless } = cut;
         let own = segment.unwrap_or(whole);
         // A batch that begins within a segment was cut there by chance.
         let repeats = is_whole && (segment.is_some() || (end == BatchEnd::Work && own == batch.kernels.len()));
+        let own = if end == BatchEnd::Part { part_length(own) } else { own };
         let cut = if segment.is_none() && end == BatchEnd::Chance { chance_length(own) } else { own };
         let general = general_length(own);
         let mut order = None;
-        let mut lengths: SmallVec<[usize; 3]> = [own, cut, general].into_iter().collect();
+        let mut lengths: SmallVec<[usize; 6]> = [own, cut, general].into_iter().collect();
         lengths.dedup();
-        for length in lengths {
+        let may_be_ordered = lengths.len();
+        if is_endless {
+            // Two chains that need no setting are launched sooner than one that is set.
+            lengths.extend(PARTS.into_iter().filter(|part| *part < general));
+        }
+        for (at, length) in lengths.into_iter().enumerate() {
             let beginning = batch.beginning(length);
             let shape = join_shapes(beginning.shapes);
             // The program will bring it again, in another process, too.
@@ -252,12 +270,15 @@ impl Chains {
             }
             let is_wanted = self.makes_chains
                 && order.is_none()
+                && at < may_be_ordered
                 && match found {
                     // There are several such batches in turn: another chain will have the
                     // parameters of one of them the next time.
-                    Some(OwnChain { different, .. }) => different * 2 > length && self.comes_often(key_of(stream, shape) ^ TWIN_COUNTS, OFTEN),
+                    Some(OwnChain { different, .. }) => different * 2 > length && self.counts.count(key_of(stream, shape) ^ TWIN_COUNTS) >= OFTEN,
                     // What repeats gets its own chain, and is not cut into others meanwhile.
-                    None => (length == own || !repeats) && self.comes_often(key_of(stream, shape), often),
+                    None if length != own && repeats => false,
+                    None if is_endless && !is_lasting => self.counts.count_lately(key_of(stream, shape), self.launches) >= often,
+                    None => self.counts.count(key_of(stream, shape)) >= often,
                 };
             let twins = if is_wanted { self.by_length[length].own(stream, shape).count() } else { 0 };
             if is_wanted && twins < twin_limit(length) {
@@ -291,7 +312,7 @@ impl Chains {
             None => {
                 // A batch that comes once is not worth a graph.
                 let often = if general < RETARGETED_LENGTH { VERY_OFTEN } else { AGAIN };
-                let again = self.makes_chains && order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, often);
+                let again = self.makes_chains && order.is_none() && self.counts.count(shape ^ SHAPE_COUNTS) >= often;
                 let order = if again { self.order_chain(beginning.kernels, shape, Purpose::General, Occasion::Chance, &mut is_reached) } else { order };
                 (None, order)
             }
@@ -397,16 +418,6 @@ impl Chains {
     /// The chosen chain itself.
     pub(super) fn chosen(&mut self, chosen: &ChosenChain) -> &mut Chain {
         self.by_length[chosen.length].chain(chosen.index)
-    }
-
-    /// Counts a batch. Returns true if it has come at least `often` times.
-    fn comes_often(&mut self, batch: u64, often: u8) -> bool {
-        if self.counts.len() >= COUNTED_BATCHES {
-            self.counts.clear();
-        }
-        let times = self.counts.entry(batch).or_default();
-        *times = times.saturating_add(1);
-        *times >= often
     }
 
     /// Requests a chain of these kernels of this shape, if there is a free word and it may be
@@ -559,5 +570,6 @@ mod tests {
             rest -= general_length(rest);
         }
         assert_eq!(pieces, [64, 32, 4]);
+        assert_eq!([1, 15, 16, 84, 127, 128, 300].map(part_length), [1, 8, 16, 64, 64, 128, 128]);
     }
 }

@@ -380,8 +380,12 @@ impl Issuer {
         }
         if let Some(queue) = streams.queues.get_mut(&id) {
             queue.work.drain(..planned_pieces);
-            if end == BatchEnd::Chance && queue.work.is_empty() && queue.burst.is_over() {
-                end = BatchEnd::Burst;
+            if end == BatchEnd::Chance && queue.work.is_empty() {
+                if queue.burst.is_over() {
+                    end = BatchEnd::Burst;
+                } else if !waits && queue.position.is_endless() && queue.burst.goes_on(1) {
+                    end = BatchEnd::Part;
+                }
             }
         }
         let count = self.batch.len();
@@ -597,7 +601,12 @@ impl Issuer {
                 Issuer::return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
                 break;
             }
-            let cut = Cut { segment, is_whole: position.is_beginning(), end };
+            // The same holds for all of what is left of it, where more is expected.
+            if at > 0 && end == BatchEnd::Part {
+                Issuer::return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
+                break;
+            }
+            let cut = Cut { segment, is_whole: position.is_beginning(), end, is_endless: position.is_endless() };
             let rest = Batch { kernels: &mut batch[at..], shapes: &shapes[at..], launches: &launches[at..] };
             match self.issue_batch_head(streams, bound, rest, &tokens[at..], cut) {
                 Ok(count) => {

@@ -15,7 +15,7 @@
 //!    │        │                            ├───▶ constants ─▶ pieces
 //!    │        │                            └───▶ arrays ─▶ pieces
 //!    │        ├──▶ pending, prepared ─▶ chain
-//!    │        └──▶ segments
+//!    │        └──▶ segments, counts
 //!    ├────▶ waiting ─▶ chains, head, streams
 //!    ├────▶ repeat ─▶ chain, small_sets
 //!    ├────▶ small_sets ─▶ plan
@@ -26,6 +26,7 @@ mod arrays;
 mod chain;
 mod chains;
 mod constants;
+mod counts;
 mod head;
 mod issuer;
 mod names;

@@ -69,13 +69,16 @@ pub(super) fn waits_for_segment(streams: &Streams, queue: &StreamQueue, now: u64
 pub(super) fn waited_in_vain(queue: &StreamQueue, waits: bool, now: u64) -> bool {
     let waited = now.saturating_sub(queue.since);
     let lacks_segment = !waits && waited >= GATHER_LIMIT_NS && (queue.left > 0 || queue.is_short_beginning());
-    lacks_segment || (queue.in_flight == 0 && waited >= REST_LIMIT_NS && queue.misses_few())
+    // Equal kernels were left to wait for more while others of the stream ran.
+    let lacks_more = !waits && queue.position.is_endless() && queue.left > 0 && queue.work.len() <= queue.left;
+    lacks_segment || lacks_more || (queue.in_flight == 0 && waited >= REST_LIMIT_NS && queue.misses_few())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::context::{ClientStream, ContextClient, Urgency};
+    use crate::issue::segments::Position;
     use cumux_device::{StreamId, Work};
     use std::sync::Arc;
 
@@ -116,6 +119,10 @@ mod tests {
     fn a_rest_that_does_not_come_is_given_up_after_a_while() {
         let mut queue = queue();
         (queue.in_flight, queue.left) = (1, 12);
+        assert!(waited_in_vain(&queue, false, 1) && !waited_in_vain(&queue, true, GATHER_LIMIT_NS), "of equal kernels none has come while others ran");
+        queue.push(99, set(), 0);
+        assert!(!waited_in_vain(&queue, false, GATHER_LIMIT_NS - 1), "one has come");
+        queue.position = Position::default();
         assert!(!waited_in_vain(&queue, true, GATHER_LIMIT_NS) && !waited_in_vain(&queue, false, GATHER_LIMIT_NS - 1));
         assert!(waited_in_vain(&queue, false, GATHER_LIMIT_NS));
     }

@@ -347,3 +347,73 @@ fn a_set_that_repeats_is_checked_each_time() {
     client.fault(program.begin(&module, u32::MAX, 0), result::ILLEGAL_ADDRESS);
     eprintln!("{}", super::PASSED);
 }
+
+/// Each kernel notes its number behind those that ran before it.
+const NOTE: &[u8] = b"
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry note(.param .u64 list, .param .u32 value)
+{
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<4>;
+    ld.param.u64 %rd1, [list];
+    ld.param.u32 %r1, [value];
+    ld.global.u32 %r2, [%rd1];
+    add.u32 %r3, %r2, 1;
+    st.global.u32 [%rd1], %r3;
+    mul.wide.u32 %rd2, %r3, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.u32 [%rd3], %r1;
+    ret;
+}
+";
+
+/// Equal kernels of which more is expected are cut into few lengths, and what is left over goes
+/// back into its queue. However many come, and whatever the client waits for between: each runs
+/// once, in order.
+#[test]
+fn equal_kernels_that_come_in_parts_run_once_and_in_order() {
+    if std::env::var(super::CARD).is_err() {
+        let run = |engines| run_nested("chains::equal_kernels_that_come_in_parts_run_once_and_in_order", &[("CUMUX_DISPATCHERS", engines)]);
+        return ["1", "2"].into_iter().for_each(run);
+    }
+    const MOST: usize = 100;
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let module = client.load(NOTE, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads");
+    let streams = [0; 3].map(|_| (client.stream(), client.allocate(4 * (MOST as u64 + 1))));
+    let mut random = 1_u32;
+    let mut next = move |below: usize| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 8) as usize % below
+    };
+    for round in 0..150 {
+        // Mostly as many as the last time, so that the rest is expected.
+        let counts = streams.map(|_| if round % 5 == 4 { 1 + next(MOST) } else { MOST });
+        streams.iter().for_each(|(_, list)| client.write(*list, &[0]));
+        let mut last = [None; 3];
+        while (0..3).any(|at| last[at].map_or(0, |(_, done)| done) < counts[at]) {
+            let at = next(3);
+            let done = last[at].map_or(0, |(_, done): (u64, usize)| done);
+            let (stream, list) = streams[at];
+            for number in done..(done + 1 + next(40)).min(counts[at]) {
+                let token = client.launch(stream, &module, "note", 1, 1, Args::new().u64(list).u32(number as u32));
+                last[at] = Some((token, number + 1));
+            }
+            if let Some((token, _)) = last[at].filter(|_| next(8) == 0) {
+                client.done(token);
+            }
+        }
+        for (at, (_, list)) in streams.iter().enumerate() {
+            if let Some((token, count)) = last[at] {
+                client.done(token);
+                let expected: Vec<u32> = std::iter::once(count as u32).chain(0..count as u32).collect();
+                assert_eq!(client.read(*list, count + 1), expected, "stream {at} in round {round}");
+            }
+        }
+    }
+    let submitted = opened().counters().submitted();
+    assert!(submitted.chains > 0 && submitted.coalesced > submitted.kernels / 4, "{submitted:?}");
+    eprintln!("{}", super::PASSED);
+}
