@@ -9,7 +9,7 @@ use crate::objects::{Change, ModuleSpec, PartitionSpec};
 use crate::session::{Inner, PreparedExtent, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
 use crate::suspicion;
-use cumux_device::{DeviceError, GlobalsAllocator, Image, ModuleInfo};
+use cumux_device::{DeviceError, GlobalsAllocator, Image, ImageHash, ModuleInfo};
 use cumux_ring::file::Constant;
 use cumux_ring::page::Answer;
 use cumux_wire::layout::{self, DeviceIndex};
@@ -21,6 +21,11 @@ use std::sync::Arc;
 
 /// Largest image a client may send, in bytes.
 const MAX_IMAGE: u64 = 4 << 30;
+
+/// Images of fewer bytes are not compared with those that are known.
+const LEAST_COMPARED: u64 = 64 << 10;
+/// So many bytes of an image are compared at a time: they stay in the processor's cache.
+const COMPARED_AT_ONCE: usize = 64 << 10;
 
 /// Characters of the reason why a module is not resumable.
 const LONGEST_REASON: usize = 300;
@@ -330,12 +335,11 @@ impl Session {
         if request.image_bytes > MAX_IMAGE || !self.in_window(request.image, request.image_bytes) || !self.in_window(request.info, request.info_bytes) {
             return (Change::Nothing, answer(result::INVALID_VALUE));
         }
-        // A private copy: the client may change its window while we parse. It is what is kept, too.
-        let (file, image) = match self.copy_image(request) {
-            Ok(copied) => copied,
+        let (file, image, hash) = match self.take_image(request) {
+            Ok(taken) => taken,
             Err(error) => return (Change::Nothing, self.explain(request, result_of(&error), &error.to_string())),
         };
-        let image = Image::of(image.as_ref());
+        let image = Image { bytes: image.as_ref(), hash };
         let mut allocator = New::on(self, request.device);
         let device_index = self.device_index(request.device).unwrap_or(0);
         let loaded = match self.shared.cards.adopt_module(self.client(), device_index, request.module, image.hash, &mut allocator) {
@@ -383,12 +387,44 @@ impl Session {
         }
     }
 
-    /// A copy of an image in the client's window that nobody can change.
-    fn copy_image(&self, request: &Request) -> Result<(Arc<OwnedFd>, Constant), ExecutorError> {
+    /// An image in the client's window as a file that nobody can change, because the client may
+    /// change its window at any time. The file is kept, too.
+    ///
+    /// Programs that serve the same models bring the same images. One that is known already is
+    /// neither copied nor named again, which takes six times as long as looking at it once.
+    pub(crate) fn take_image(&self, request: &Request) -> Result<(Arc<OwnedFd>, Constant, ImageHash), ExecutorError> {
+        if request.image_bytes >= LEAST_COMPARED {
+            let known = self.shared.images.images.lock().of_length(request.image_bytes);
+            for (name, file) in known {
+                let image = Constant::of(&file)?;
+                if let Some(hash) = ImageHash::from_hex(&name)
+                    && self.has_image(request, image.as_ref())?
+                {
+                    return Ok((file, image, hash));
+                }
+            }
+        }
         let copy = |at: u64, piece: &mut [u8]| self.shared.cards.read(self.client(), request.image + at, piece).map_err(ExecutorError::from);
         let file = cumux_ring::file::create_constant("cumux-image", request.image_bytes, copy)?;
         let image = Constant::of(&file)?;
-        Ok((Arc::new(file), image))
+        let hash = ImageHash::of(image.as_ref());
+        Ok((Arc::new(file), image, hash))
+    }
+
+    /// True if these bytes were in the client's window. Each is read once: whatever the client does
+    /// meanwhile, each was there.
+    fn has_image(&self, request: &Request, image: &[u8]) -> Result<bool, ExecutorError> {
+        let mut piece = vec![0; COMPARED_AT_ONCE.min(image.len())];
+        let mut at = request.image;
+        for expected in image.chunks(COMPARED_AT_ONCE) {
+            let piece = &mut piece[..expected.len()];
+            self.shared.cards.read(self.client(), at, piece)?;
+            if piece != expected {
+                return Ok(false);
+            }
+            at += expected.len() as u64;
+        }
+        Ok(true)
     }
 
     /// Says once for each reason that the client ends with this executor.

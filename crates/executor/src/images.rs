@@ -26,6 +26,9 @@ pub struct KeptImages {
 const MOST_SPARE: usize = 16;
 const MOST_SPARE_BYTES: u64 = 16 << 20;
 
+/// Most images with which one that is brought is compared.
+const MOST_COMPARED: usize = 4;
+
 struct Stored {
     file: Arc<OwnedFd>,
     bytes: u64,
@@ -47,6 +50,13 @@ impl Images {
     #[must_use]
     pub fn find(&self, name: &str) -> Option<Arc<OwnedFd>> {
         self.stored.get(name).map(|stored| stored.file.clone())
+    }
+
+    /// Some of the images of so many bytes, with their names.
+    #[must_use]
+    pub fn of_length(&self, bytes: u64) -> Vec<(String, Arc<OwnedFd>)> {
+        let fitting = self.stored.iter().filter(|(_, stored)| stored.bytes == bytes);
+        fitting.map(|(name, stored)| (name.clone(), stored.file.clone())).take(MOST_COMPARED).collect()
     }
 
     /// Whether the keeper has an image under a session.
@@ -167,6 +177,15 @@ mod tests {
         assert!(!images.is_kept(1, "a") && images.find("a").is_some() && images.spare.is_empty(), "another session has one");
         images.forget_session(2);
         assert!(images.find("a").is_none() && images.kept().next().is_none());
+    }
+
+    #[test]
+    fn images_of_one_length_are_found_and_not_too_many() {
+        let mut images = Images::default();
+        (0..10).for_each(|number| images.learn(&format!("{number}"), file(), 5 + number % 2));
+        let found = images.of_length(6);
+        assert_eq!(found.len(), MOST_COMPARED);
+        assert!(found.iter().all(|(name, _)| name.parse::<u64>().unwrap() % 2 == 1) && images.of_length(7).is_empty());
     }
 
     #[test]

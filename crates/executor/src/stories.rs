@@ -274,6 +274,35 @@ fn put_image(guest: &Guest<'_>, module: u32, image: &[u8]) -> Op {
     Op::ModuleLoad { module, device: 0, image: window, image_bytes: image.len() as u64, info: window + 4096, info_bytes: 4096 }
 }
 
+/// Programs that serve the same model bring the same image. One that is known is not copied; one
+/// that differs in its last byte is another one.
+#[test]
+fn an_image_that_is_known_is_not_copied_and_another_one_is() {
+    let world = World::new();
+    let image = |last: u8| [IMAGE, b"//", &vec![b'a'; 200 << 10][..], &[last]].concat();
+    let put = |guest: &Guest<'_>, last: u8| match put_image(guest, 1, &image(last)) {
+        Op::ModuleLoad { module, device, image, image_bytes, info_bytes, .. } => (module, device, image, image_bytes, image + (512 << 10), info_bytes),
+        other => panic!("{other:?}"),
+    };
+    let mut first = Guest::new(&world, 31);
+    let (module, device, image, image_bytes, info, info_bytes) = put(&first, b'x');
+    first.ask_ok(&Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes });
+    let name = world.session(31).lock().objects.modules[&1].image.clone();
+    let known = world.shared.images.images.lock().find(&name).unwrap();
+    let second = Guest::new(&world, 32);
+    let take = |last: u8| {
+        let (module, device, image, image_bytes, info, info_bytes) = put(&second, last);
+        let header = Header { stream: NO_STREAM, answer: 0, seq: 1, request: 0 };
+        world.session(32).take_image(&crate::background::Request { header, end: 0, module, device, image, image_bytes, info, info_bytes }).unwrap()
+    };
+    let (file, content, hash) = take(b'x');
+    assert!(std::sync::Arc::ptr_eq(&file, &known) && hash.to_hex() == name && content.as_ref().last() == Some(&b'x'));
+    let (file, content, hash) = take(b'y');
+    assert!(!std::sync::Arc::ptr_eq(&file, &known) && hash.to_hex() != name && content.as_ref().last() == Some(&b'y'));
+    first.close();
+    second.close();
+}
+
 #[test]
 fn what_was_released_while_it_was_mapped_goes_with_its_mapping_also_under_a_successor() {
     let world = World::new();
