@@ -3,6 +3,7 @@
 //! [`RingClient::push`] must be called under the client's own lock (it takes `&mut Producer`).
 //! Everything else may be called from any thread.
 
+use crate::doorbell::Doorbell;
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
 use crate::page::{self, Answer};
@@ -39,23 +40,9 @@ const CHECKS_PER_CLOCK_READ: u32 = 64;
 pub struct RingClient {
     ring: Mapping,
     page: Mapping,
-    doorbell: OwnedFd,
+    doorbell: Doorbell,
     cores: usize,
     scheduling: AtomicU8,
-}
-
-/// Descriptors among which the doorbell's is in the middle, where the limit is higher. The kernel
-/// has a table of all numbers up to the highest one, of 8 bytes each, and every child that the
-/// program forks gets a copy.
-const DOORBELL_AMONG: u64 = 1 << 14;
-
-/// The same doorbell under a high number. Programs close descriptors that they do not know, and
-/// open files under the low numbers that become free: what is written to the doorbell must not land
-/// there.
-fn away_from_low_numbers(doorbell: OwnedFd) -> OwnedFd {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(DOORBELL_AMONG);
-    let half = i32::try_from(limit.min(DOORBELL_AMONG) / 2).unwrap_or(0);
-    rustix::io::fcntl_dupfd_cloexec(&doorbell, half).unwrap_or(doorbell)
 }
 
 impl RingClient {
@@ -66,8 +53,7 @@ impl RingClient {
     pub fn map(ring: impl AsFd, page: impl AsFd, doorbell: OwnedFd) -> Result<Self, FileError> {
         let cores = polling::cores();
         let (ring, page) = (Mapping::of(ring, ring_layout::BYTES)?, Mapping::of(page, page_layout::BYTES)?);
-        let doorbell = away_from_low_numbers(doorbell);
-        Ok(Self { ring, page, doorbell, cores, scheduling: AtomicU8::new(Scheduling::Auto as u8) })
+        Ok(Self { ring, page, doorbell: Doorbell::new(doorbell), cores, scheduling: AtomicU8::new(Scheduling::Auto as u8) })
     }
 
     /// Sets how threads wait from now on.
@@ -130,8 +116,10 @@ impl RingClient {
     }
 
     fn ring_doorbell(&self) {
-        if page::must_ring(&self.page) {
-            let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
+        if page::must_ring(&self.page)
+            && let Some(doorbell) = self.doorbell.descriptor()
+        {
+            let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
         }
     }
 

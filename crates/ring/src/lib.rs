@@ -21,6 +21,7 @@
 
 pub mod awake;
 pub mod client;
+mod doorbell;
 pub mod file;
 pub mod group;
 pub mod journal;

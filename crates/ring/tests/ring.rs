@@ -357,17 +357,3 @@ fn a_standby_reads_what_is_added_to_an_object_log() {
     rustix::io::pwrite(&file, &0_u64.to_le_bytes(), 8).expect("written");
     assert_eq!(reader.read_new().expect("sound"), new(true, &[]));
 }
-
-/// A program that closes all descriptors, and opens files under the same numbers, gets none of the
-/// client's rings into them.
-#[test]
-fn a_doorbell_has_no_low_number() {
-    use std::os::fd::AsRawFd as _;
-    let ring = create("ring", layout::ring::BYTES as u64).expect("memory");
-    let page = create("page", layout::page::BYTES as u64).expect("memory");
-    let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
-    let number = doorbell.as_raw_fd();
-    let _client = RingClient::map(&ring, &page, doorbell).expect("client");
-    let next = std::fs::File::open("/dev/null").expect("a file");
-    assert!(next.as_raw_fd() <= number, "the number {number} is free again, and the next file got {}", next.as_raw_fd());
-}
