@@ -38,6 +38,8 @@ pub struct Submitted {
     pub nodes_set: u64,
     /// Chains whose work was not planned, because it was compared with theirs.
     pub repeated: u64,
+    /// Times the rest of a batch was left to wait for what comes.
+    pub returned: u64,
 }
 
 /// What one engine has submitted. That engine alone writes here, with every launch, so it is alone
@@ -50,6 +52,7 @@ pub(crate) struct EngineCounters {
     chains: AtomicU64,
     nodes_set: AtomicU64,
     repeated: AtomicU64,
+    returned: AtomicU64,
 }
 
 impl EngineCounters {
@@ -67,6 +70,11 @@ impl EngineCounters {
     /// Counts a chain whose work was not planned, besides [`EngineCounters::count_chain`].
     pub(crate) fn count_repeated(&self) {
         raise(&self.repeated, 1);
+    }
+
+    /// Counts a rest that was left to wait.
+    pub(crate) fn count_returned(&self) {
+        raise(&self.returned, 1);
     }
 }
 
@@ -96,6 +104,7 @@ impl Counters {
             chains: sum(|one| &one.chains),
             nodes_set: sum(|one| &one.nodes_set),
             repeated: sum(|one| &one.repeated),
+            returned: sum(|one| &one.returned),
         }
     }
 }
@@ -145,7 +154,8 @@ mod tests {
         counters.engine(1).count_chain(4, 0);
         counters.engine(1).count_alone();
         counters.engine(1).count_repeated();
-        assert_eq!(counters.submitted(), Submitted { kernels: 17, coalesced: 16, chains: 2, nodes_set: 3, repeated: 1 });
+        counters.engine(1).count_returned();
+        assert_eq!(counters.submitted(), Submitted { kernels: 17, coalesced: 16, chains: 2, nodes_set: 3, repeated: 1, returned: 1 });
     }
 
     #[test]

@@ -391,15 +391,14 @@ impl Session {
     /// change its window at any time. The file is kept, too.
     ///
     /// Programs that serve the same models bring the same images. One that is known already is
-    /// neither copied nor named again, which takes six times as long as looking at it once.
+    /// neither copied nor named again, which takes longer than looking at it once (decision 0116).
+    /// Known files that cannot be read are passed over: the copy will do.
     pub(crate) fn take_image(&self, request: &Request) -> Result<(Arc<OwnedFd>, Constant, ImageHash), ExecutorError> {
         if request.image_bytes >= LEAST_COMPARED {
             let known = self.shared.images.images.lock().of_length(request.image_bytes);
             for (name, file) in known {
-                let image = Constant::of(&file)?;
-                if let Some(hash) = ImageHash::from_hex(&name)
-                    && self.has_image(request, image.as_ref())?
-                {
+                let (Some(hash), Ok(image)) = (ImageHash::from_hex(&name), Constant::of(&file)) else { continue };
+                if image.as_ref().len() as u64 == request.image_bytes && self.has_image(request, image.as_ref())? {
                     return Ok((file, image, hash));
                 }
             }

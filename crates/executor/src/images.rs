@@ -27,7 +27,7 @@ const MOST_SPARE: usize = 16;
 const MOST_SPARE_BYTES: u64 = 16 << 20;
 
 /// Most images with which one that is brought is compared.
-const MOST_COMPARED: usize = 4;
+const MOST_COMPARED: usize = 16;
 
 struct Stored {
     file: Arc<OwnedFd>,
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn images_of_one_length_are_found_and_not_too_many() {
         let mut images = Images::default();
-        (0..10).for_each(|number| images.learn(&format!("{number}"), file(), 5 + number % 2));
+        (0..100).for_each(|number| images.learn(&format!("{number}"), file(), 5 + number % 2));
         let found = images.of_length(6);
         assert_eq!(found.len(), MOST_COMPARED);
         assert!(found.iter().all(|(name, _)| name.parse::<u64>().unwrap() % 2 == 1) && images.of_length(7).is_empty());

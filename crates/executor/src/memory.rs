@@ -473,24 +473,37 @@ mod tests {
         assert_eq!(count_oldest(&[], 64 << 20), 0);
     }
 
+    /// Allocates so many granules each; what is left over is little, and there are not too many
+    /// extents.
+    fn look_at_extents(sizes: &[u64]) -> Result<(), TestCaseError> {
+        let (mut heap, mut end) = (Heap::default(), GRANULE);
+        for size in sizes {
+            let bytes = size * GRANULE;
+            if heap.allocate(bytes, 1, &(0..u64::MAX)).is_none() {
+                let extent = size_beside(heap.bytes_in(&(0..u64::MAX)), bytes);
+                heap.add_extent(end, extent);
+                // Apart, so that none is merged with the next one.
+                end += extent + GRANULE;
+                prop_assert!(heap.allocate(bytes, 1, &(0..u64::MAX)).is_some());
+            }
+        }
+        let (used, all) = (heap.used(), heap.bytes_in(&(0..u64::MAX)));
+        prop_assert!(all - used <= 64 << 20, "{used} of {all}");
+        prop_assert!(heap.extents().len() as u64 <= 40 + used / (8 << 20), "{} for {used}", heap.extents().len());
+        Ok(())
+    }
+
+    #[test]
+    fn a_program_with_small_allocations_has_few_extents() {
+        for count in [1, 10, 100, 400, 2000] {
+            look_at_extents(&vec![1; count]).unwrap();
+        }
+    }
+
     proptest! {
-        /// What is left over of a client's memory is little, and there are not too many extents.
         #[test]
         fn little_is_left_over_in_few_extents(sizes in prop::collection::vec(prop::sample::select(vec![1_u64, 10, 20]), 1..400)) {
-            let (mut heap, mut end) = (Heap::default(), GRANULE);
-            for size in &sizes {
-                let bytes = size * GRANULE;
-                if heap.allocate(bytes, 1, &(0..u64::MAX)).is_none() {
-                    let extent = size_beside(heap.bytes_in(&(0..u64::MAX)), bytes);
-                    heap.add_extent(end, extent);
-                    // Apart, so that none is merged with the next one.
-                    end += extent + GRANULE;
-                    prop_assert!(heap.allocate(bytes, 1, &(0..u64::MAX)).is_some());
-                }
-            }
-            let (used, all) = (heap.used(), heap.bytes_in(&(0..u64::MAX)));
-            prop_assert!(all - used <= 64 << 20, "{used} of {all}");
-            prop_assert!(heap.extents().len() as u64 <= 40 + used / (8 << 20), "{} for {used}", heap.extents().len());
+            look_at_extents(&sizes)?;
         }
     }
 }

@@ -295,6 +295,12 @@ fn an_image_that_is_known_is_not_copied_and_another_one_is() {
         let header = Header { stream: NO_STREAM, answer: 0, seq: 1, request: 0 };
         world.session(32).take_image(&crate::background::Request { header, end: 0, module, device, image, image_bytes, info, info_bytes }).unwrap()
     };
+    // What cannot be read, or has no hash as its name, is passed over.
+    let length = image_bytes;
+    let unsealed = std::sync::Arc::new(create("image", length).unwrap());
+    for other in ["not a hash", &"0".repeat(64)] {
+        world.shared.images.images.lock().learn(other, unsealed.clone(), length);
+    }
     let (file, content, hash) = take(b'x');
     assert!(std::sync::Arc::ptr_eq(&file, &known) && hash.to_hex() == name && content.as_ref().last() == Some(&b'x'));
     let (file, content, hash) = take(b'y');

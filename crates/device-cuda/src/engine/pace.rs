@@ -31,7 +31,7 @@ struct Counted {
 
 impl Counted {
     fn read(all: &Counters, (driver_ns, waited_ns): (u64, u64)) -> Counted {
-        let Submitted { kernels, coalesced, chains, nodes_set, repeated } = all.submitted();
+        let Submitted { kernels, coalesced, chains, nodes_set, repeated, .. } = all.submitted();
         let counters = [&all.chains_made, &all.chains_ahead, &all.stops, &all.failed_stops];
         let [made, ahead, stops, failed_stops] = counters.map(|counter| counter.load(Ordering::Relaxed));
         Counted { kernels, coalesced, chains, nodes_set, repeated, made, ahead, stops, failed_stops, driver_ns, waited_ns }

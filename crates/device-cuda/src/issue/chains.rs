@@ -89,13 +89,50 @@ fn chance_length(batch: usize) -> usize {
     if batch <= SHORTEST_SEGMENT { batch } else { batch - batch % CHANCE_STEP }
 }
 
-/// Into these lengths equal kernels are cut that come by chance, the longest first.
+/// Into these lengths equal kernels are cut for which there is no chain, the longest first.
 const PARTS: [usize; 3] = [64, 32, 16];
 
 /// To which length the beginning of a batch is cut of which more is expected: with so few lengths
 /// there are soon chains for all, and what is left over waits for the rest.
-fn part_length(batch: usize) -> usize {
+pub(super) fn part_length(batch: usize) -> usize {
     1 << batch.clamp(1, LONGEST_CHAIN).ilog2()
+}
+
+/// The lengths for which a batch is looked for among the chains of its stream.
+#[derive(Debug, PartialEq, Eq)]
+struct Lengths {
+    /// In this order.
+    all: SmallVec<[usize; 6]>,
+    /// How many of them, from the beginning, may be ordered. The others are used as they are.
+    ordered: usize,
+    /// That of the chain which the program will want again, if it will.
+    own: usize,
+    /// To which length chance would cut it.
+    cut: usize,
+    /// That of a general chain.
+    general: usize,
+}
+
+impl Lengths {
+    /// Those for a batch of so many kernels.
+    fn of(batch: usize, cut: Cut) -> Lengths {
+        let whole = batch.min(LONGEST_CHAIN);
+        let own = match (cut.segment, cut.end) {
+            (Some(end), _) => end,
+            (None, BatchEnd::Part) => part_length(whole),
+            (None, _) => whole,
+        };
+        let by_chance = if cut.segment.is_none() && cut.end == BatchEnd::Chance { chance_length(own) } else { own };
+        let general = general_length(own);
+        let mut all: SmallVec<[usize; 6]> = [own, by_chance, general].into_iter().collect();
+        all.dedup();
+        let ordered = all.len();
+        if cut.is_endless {
+            // Two chains that need no setting are launched sooner than one that is set.
+            all.extend(PARTS.into_iter().filter(|part| *part < general));
+        }
+        Lengths { all, ordered, own, cut: by_chance, general }
+    }
 }
 
 /// Why a batch ends where it does.
@@ -236,48 +273,40 @@ impl Chains {
         mut is_reached: impl FnMut(SlotIndex, u64) -> bool,
     ) -> (Option<ChosenChain>, Option<ChainOrder>) {
         self.release_leaving(&mut is_reached);
-        let whole = batch.kernels.len().min(LONGEST_CHAIN);
+        let Lengths { all, ordered, own, cut: by_chance, general } = Lengths::of(batch.kernels.len(), cut);
         let Cut { segment, is_whole, end, is_endless } = cut;
-        let own = segment.unwrap_or(whole);
         // A batch that begins within a segment was cut there by chance.
         let repeats = is_whole && (segment.is_some() || (end == BatchEnd::Work && own == batch.kernels.len()));
-        let own = if end == BatchEnd::Part { part_length(own) } else { own };
-        let cut = if segment.is_none() && end == BatchEnd::Chance { chance_length(own) } else { own };
-        let general = general_length(own);
         let mut order = None;
-        let mut lengths: SmallVec<[usize; 6]> = [own, cut, general].into_iter().collect();
-        lengths.dedup();
-        let may_be_ordered = lengths.len();
-        if is_endless {
-            // Two chains that need no setting are launched sooner than one that is set.
-            lengths.extend(PARTS.into_iter().filter(|part| *part < general));
-        }
-        for (at, length) in lengths.into_iter().enumerate() {
+        for (at, length) in all.into_iter().enumerate() {
             let beginning = batch.beginning(length);
             let shape = join_shapes(beginning.shapes);
             // The program will bring it again, in another process, too.
             let is_lasting = repeats && length == own;
             let often = if is_lasting {
                 OFTEN
-            } else if length <= cut {
+            } else if length <= by_chance {
                 VERY_OFTEN
             } else {
                 MOST_OFTEN
             };
             let mut found = self.find_own(stream, &beginning, shape, &mut is_reached);
+            if at >= ordered {
+                found = found.filter(|found| found.different == 0);
+            }
             if found.is_none() && is_lasting {
                 found = self.adopt_prepared(&beginning, shape, stream);
             }
             let is_wanted = self.makes_chains
                 && order.is_none()
-                && at < may_be_ordered
+                && at < ordered
                 && match found {
                     // There are several such batches in turn: another chain will have the
                     // parameters of one of them the next time.
                     Some(OwnChain { different, .. }) => different * 2 > length && self.counts.count(key_of(stream, shape) ^ TWIN_COUNTS) >= OFTEN,
                     // What repeats gets its own chain, and is not cut into others meanwhile.
                     None if length != own && repeats => false,
-                    None if is_endless && !is_lasting => self.counts.count_lately(key_of(stream, shape), self.launches) >= often,
+                    None if is_endless => self.counts.count_lately(key_of(stream, shape), self.launches) >= often,
                     None => self.counts.count(key_of(stream, shape)) >= often,
                 };
             let twins = if is_wanted { self.by_length[length].own(stream, shape).count() } else { 0 };
@@ -571,5 +600,19 @@ mod tests {
         }
         assert_eq!(pieces, [64, 32, 4]);
         assert_eq!([1, 15, 16, 84, 127, 128, 300].map(part_length), [1, 8, 16, 64, 64, 128, 128]);
+    }
+
+    #[test]
+    fn equal_kernels_have_few_lengths_and_segments_their_own() {
+        let of = |batch, segment, end, is_endless| {
+            let lengths = Lengths::of(batch, Cut { segment, is_whole: false, end, is_endless });
+            (lengths.all.to_vec(), lengths.ordered)
+        };
+        assert_eq!(of(84, None, BatchEnd::Part, true), (vec![64, 32, 16], 1), "more is expected");
+        assert_eq!(of(84, None, BatchEnd::Burst, true), (vec![84, 64, 32, 16], 2), "all of it has come");
+        assert_eq!(of(21, None, BatchEnd::Chance, true), (vec![21, 16], 2));
+        assert_eq!(of(90, Some(21), BatchEnd::Part, true), (vec![21, 16], 2), "a segment has its chain also there");
+        assert_eq!(of(21, Some(21), BatchEnd::Chance, false), (vec![21, 16], 2));
+        assert_eq!(of(300, None, BatchEnd::Work, false), (vec![128], 1));
     }
 }

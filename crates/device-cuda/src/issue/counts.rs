@@ -1,7 +1,7 @@
 //! How often batches have come for which there was no chain. Pure.
 //!
-//! What a program brings again at the same place is counted for as long as it takes. Where equal
-//! kernels are cut is chance, and each length that chance can give comes often in the end: these
+//! What a program brings again at the same place is counted for as long as it takes. How many equal
+//! kernels have come when an engine looks is chance, and each number comes often in the end: these
 //! are counted lately, so that only those get a chain, and the card is stopped for them, that make
 //! up much of the work.
 
@@ -9,8 +9,10 @@ use rustc_hash::FxHashMap;
 
 /// Most batches that are counted. After that, counting starts again.
 const MOST_COUNTED: usize = 4096;
-/// After so many launches of chains half of what was counted lately is forgotten.
+/// After so many launches of chains half of what was counted lately is forgotten. It is as many
+/// more for each so many batches that are counted: with many streams each comes less often.
 const LATELY: u64 = 2048;
+const BATCHES_A_PERIOD: usize = 32;
 
 /// The counts, by the batches' hashes.
 #[derive(Debug, Default)]
@@ -29,9 +31,10 @@ impl Counts {
 
     /// Counts a batch that comes after so many `launches`. Returns how often it has come lately.
     pub(super) fn count_lately(&mut self, batch: u64, launches: u64) -> u8 {
-        let periods = launches.saturating_sub(self.halved) / LATELY;
+        let period = LATELY * (1 + (self.lately.len() / BATCHES_A_PERIOD) as u64);
+        let periods = launches.saturating_sub(self.halved) / period;
         if periods > 0 {
-            self.halved += periods * LATELY;
+            self.halved += periods * period;
             self.lately.retain(|_, times| {
                 *times = times.checked_shr(periods.try_into().unwrap_or(u32::MAX)).unwrap_or_default();
                 *times > 0
@@ -62,15 +65,26 @@ mod tests {
         assert_eq!(counts.count(7), u8::MAX);
     }
 
+    /// How often each of these batches is at most counted, one launch after the other.
+    fn most_counted(batches: impl Iterator<Item = u64>) -> FxHashMap<u64, u8> {
+        let (mut counts, mut most) = (Counts::default(), FxHashMap::default());
+        for (launches, batch) in (0..).zip(batches) {
+            let times = counts.count_lately(batch, launches);
+            let most: &mut u8 = most.entry(batch).or_default();
+            *most = times.max(*most);
+        }
+        most
+    }
+
     #[test]
     fn what_is_rare_never_comes_often_lately() {
+        let most = most_counted((0..100_000).map(|at| if at % 200 == 0 { 1 } else { 0 }));
+        assert!(most[&1] < 24 && most[&0] == u8::MAX, "one launch in two hundred");
+        assert!(most_counted((0..100_000).map(|at| if at % 20 == 0 { 1 } else { 0 }))[&1] > 96, "one in twenty");
+        // As many streams as clients ever have, with five lengths each.
+        assert!(most_counted((0..100_000).map(|at| at % 640)).values().all(|times| *times > 24), "each is a part of the work");
         let mut counts = Counts::default();
-        let most_of = |counts: &mut Counts, batch: u64, every: u64| {
-            (0..100_000).step_by(every as usize).map(|at| counts.count_lately(batch, counts.halved.max(at))).max().unwrap_or_default()
-        };
-        assert!(most_of(&mut counts, 7, 200) < 24, "one launch in two hundred");
-        let mut counts = Counts::default();
-        assert!(most_of(&mut counts, 8, 20) > 96, "one in twenty");
-        assert_eq!(counts.count_lately(8, 10_000_000), 1, "all is forgotten after a long time");
+        (0..50).for_each(|_| _ = counts.count_lately(7, 0));
+        assert_eq!(counts.count_lately(7, 10_000_000), 1, "all is forgotten after a long time");
     }
 }

@@ -6,7 +6,7 @@
 
 use super::chain::Chain;
 use super::chain::{can_be_node, has_clusters, launch_of, shape_of};
-use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN};
+use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN, part_length};
 use super::head::Head;
 use super::pending::PendingChain;
 use super::pieces::CopyPiece;
@@ -383,7 +383,7 @@ impl Issuer {
             if end == BatchEnd::Chance && queue.work.is_empty() {
                 if queue.burst.is_over() {
                     end = BatchEnd::Burst;
-                } else if !waits && queue.position.is_endless() && queue.burst.goes_on(1) {
+                } else if !waits && queue.position.is_endless() && queue.burst.goes_on(1) && self.batch.len() >= SHORTEST_SEGMENT {
                     end = BatchEnd::Part;
                 }
             }
@@ -584,7 +584,7 @@ impl Issuer {
         self.batch_ns = 0;
         let mut at = 0;
         let mut issued = Ok(());
-        let mut follows_segment = false;
+        let (mut follows_segment, mut follows_part) = (false, false);
         while at < batch.len() && issued.is_ok() {
             let whole = (batch.len() - at).min(LONGEST_CHAIN);
             let segment = position.find_end(&shapes[at..at + whole]);
@@ -597,12 +597,10 @@ impl Issuer {
             // What is left of a batch that was cut waits as what comes later does, while what was
             // just submitted runs: together they need fewer chains.
             let is_short = at > 0 && end == BatchEnd::Chance && batch.len() - at < SHORTEST_SEGMENT;
-            if is_short && streams.tracker.slot(bound.slot).remaining_ns(streams.clock.now()) > GATHER_WHILE_BUSY_NS {
-                Issuer::return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
-                break;
-            }
-            // The same holds for all of what is left of it, where more is expected.
-            if at > 0 && end == BatchEnd::Part {
+            // Where more is expected, so does all that is left behind a part.
+            let is_returned = is_short || (follows_part && segment.is_none());
+            if is_returned && streams.tracker.slot(bound.slot).remaining_ns(streams.clock.now()) > GATHER_WHILE_BUSY_NS {
+                self.counters.engine(self.settings.engine).count_returned();
                 Issuer::return_rest(streams, bound.id, batch.drain(at..).zip(tokens.drain(at..)));
                 break;
             }
@@ -612,8 +610,12 @@ impl Issuer {
                 Ok(count) => {
                     position.go_on(&shapes[at..at + count]);
                     (at, follows_segment) = (at + count, segment == Some(count));
+                    follows_part = end == BatchEnd::Part && count == part_length(whole) && position.is_endless();
                 }
-                Err(error) => issued = Err(error),
+                Err(Failure { error, has_begun }) => {
+                    at += usize::from(has_begun);
+                    issued = Err(error);
+                }
             }
         }
         if let Some(queue) = streams.queues.get_mut(&bound.id) {
@@ -640,7 +642,7 @@ impl Issuer {
 
     /// Submits the beginning of a batch, as one chain or as one kernel. Returns the number of
     /// kernels that were submitted.
-    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: Batch<'_>, tokens: &[u64], cut: Cut) -> Call<usize> {
+    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: Batch<'_>, tokens: &[u64], cut: Cut) -> Result<usize, Failure> {
         // The fence kernel at a chain's end needs an SM. If a long kernel occupies all SMs, a
         // client that waits for a single kernel would also wait for that one. A value write needs
         // no SM.
@@ -648,9 +650,9 @@ impl Issuer {
         let Batch { kernels, shapes, launches } = batch;
         let chosen = if write_fence { None } else { self.choose_chain(streams, bound.id, Batch { kernels: &mut *kernels, shapes, launches }, cut) };
         if let Some(chosen) = chosen {
-            return self.issue_chain(streams, bound, &chosen, tokens);
+            return Ok(self.issue_chain(streams, bound, &chosen, tokens)?);
         }
-        let Some(client) = streams.client_of(bound.id) else { return Err(CudaError::INVALID_HANDLE) };
+        let Some(client) = streams.client_of(bound.id) else { return Err(CudaError::INVALID_HANDLE.into()) };
         let stream = streams.tracker.slot(bound.slot).stream();
         // As for a chain: its time begins with its launch.
         streams.clock.tick();
@@ -660,7 +662,7 @@ impl Issuer {
         if let Some(queue) = streams.queues.get_mut(&bound.id) {
             queue.repeats = false;
         }
-        self.write_fence_if_due(streams, bound.slot)?;
+        self.write_fence_if_due(streams, bound.slot).map_err(|error| Failure { error, has_begun: true })?;
         Ok(1)
     }
 

@@ -86,7 +86,8 @@ pub(crate) struct Burst {
     /// The pieces of work that came since the stream last had none.
     pieces: usize,
     /// The number of pieces until it had none the last time. It falls by an eighth each time at
-    /// most, rounded up, so that one pause of the client does not change much.
+    /// most, rounded up, so that one pause of the client does not change much. What has not come
+    /// in time is not expected any more ([`Burst::end`]).
     before: usize,
 }
 
@@ -200,9 +201,10 @@ impl StreamQueue {
         self.position.is_endless() && self.work.len() < self.burst.expected().min(MUCH_WORK) && self.burst.goes_on(1) && self.ends_with_node()
     }
 
-    /// True if fewer than `more` pieces have come since work was left to wait for more.
+    /// True if fewer than `more` pieces have come since work was left to wait for more. Equal
+    /// kernels wait no longer than those before them run.
     pub(super) fn is_short_rest(&self, more: usize) -> bool {
-        self.left > 0 && self.work.len() < self.left + more
+        self.left > 0 && (self.in_flight > 0 || !self.position.is_endless()) && self.work.len() < self.left + more
     }
 
     /// True if the stream has nothing queued, in flight, or held.

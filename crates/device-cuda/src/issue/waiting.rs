@@ -70,7 +70,7 @@ pub(super) fn waited_in_vain(queue: &StreamQueue, waits: bool, now: u64) -> bool
     let waited = now.saturating_sub(queue.since);
     let lacks_segment = !waits && waited >= GATHER_LIMIT_NS && (queue.left > 0 || queue.is_short_beginning());
     // Equal kernels were left to wait for more while others of the stream ran.
-    let lacks_more = !waits && queue.position.is_endless() && queue.left > 0 && queue.work.len() <= queue.left;
+    let lacks_more = !waits && waited >= REST_LIMIT_NS && queue.position.is_endless() && queue.left > 0 && queue.work.len() <= queue.left;
     lacks_segment || lacks_more || (queue.in_flight == 0 && waited >= REST_LIMIT_NS && queue.misses_few())
 }
 
@@ -119,7 +119,8 @@ mod tests {
     fn a_rest_that_does_not_come_is_given_up_after_a_while() {
         let mut queue = queue();
         (queue.in_flight, queue.left) = (1, 12);
-        assert!(waited_in_vain(&queue, false, 1) && !waited_in_vain(&queue, true, GATHER_LIMIT_NS), "of equal kernels none has come while others ran");
+        assert!(!waited_in_vain(&queue, false, REST_LIMIT_NS - 1) && !waited_in_vain(&queue, true, GATHER_LIMIT_NS));
+        assert!(waited_in_vain(&queue, false, REST_LIMIT_NS), "of equal kernels none has come while others ran");
         queue.push(99, set(), 0);
         assert!(!waited_in_vain(&queue, false, GATHER_LIMIT_NS - 1), "one has come");
         queue.position = Position::default();

@@ -17,7 +17,7 @@ const CHAIN_WORDS: usize = 2048;
 /// Driver streams that are made at the start. Making one later would delay the launches of other
 /// clients. The driver takes 2 MiB of the card for the fourth of an engine, the eighth, and so on;
 /// the helpers have one, too.
-const STREAMS_AT_START: usize = 6;
+const STREAMS_AT_START: usize = 3;
 /// Bytes of a fence's number in a stream's word.
 const FENCE_BYTES: u32 = 8;
 

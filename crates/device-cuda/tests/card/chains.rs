@@ -414,6 +414,6 @@ fn equal_kernels_that_come_in_parts_run_once_and_in_order() {
         }
     }
     let submitted = opened().counters().submitted();
-    assert!(submitted.chains > 0 && submitted.coalesced > submitted.kernels / 4, "{submitted:?}");
+    assert!(submitted.coalesced > submitted.kernels / 4 && submitted.returned > 0, "{submitted:?}");
     eprintln!("{}", super::PASSED);
 }

@@ -198,6 +198,26 @@ fn a_kernel_that_needs_more_local_memory_keeps_nobody_waiting() {
     eprintln!("{}: the card stays open", super::PASSED);
 }
 
+/// Says that it has begun, and ends when the word behind that is set.
+const BEGINS_AND_WAITS: &[u8] = b"
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry waits(.param .u64 words)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [words];
+    st.volatile.global.u32 [%rd1], 1;
+$again:
+    ld.volatile.global.u32 %r1, [%rd1+4];
+    setp.eq.s32 %p1, %r1, 0;
+    @%p1 bra $again;
+    ret;
+}
+";
+
 /// With six queues four streams are busy at a time, or three and one more where two engines take
 /// the last place together: the next one's work would be queued behind a kernel that does not end.
 #[test]
@@ -208,16 +228,11 @@ fn no_more_streams_are_busy_than_there_are_queues() {
     }
     let setup = ManuallyDrop::new(Setup::new(open));
     let clients: Vec<_> = (1..=6).map(|id| ManuallyDrop::new(setup.client(id))).collect();
-    let modules: Vec<_> = clients.iter().map(|client| client.kernels()).collect();
-    // The first word is set by a client's first kernel, and its second one ends with the second.
+    let modules: Vec<_> = clients.iter().map(|client| client.load(BEGINS_AND_WAITS, &mut NoVariables).expect("it is loaded")).collect();
     let cells: Vec<u64> = clients.iter().map(|client| client.allocate(8)).collect();
-    let tokens: Vec<_> = (0..clients.len())
-        .map(|at| {
-            let (client, stream) = (&clients[at], clients[at].stream());
-            client.launch(stream, &modules[at], "fill", 1, 1, Args::new().u64(cells[at]).u32(1).u32(1));
-            client.launch(stream, &modules[at], "until", 1, 1, Args::new().u64(cells[at] + 4))
-        })
-        .collect();
+    cells.iter().zip(&clients).for_each(|(cell, client)| client.write(*cell, &[0, 0]));
+    let launch = |at: usize| clients[at].launch(clients[at].stream(), &modules[at], "waits", 1, 1, Args::new().u64(cells[at]));
+    let tokens: Vec<_> = (0..clients.len()).map(launch).collect();
     let begun = || (0..clients.len()).filter(|at| clients[*at].read(cells[*at], 1) == [1]).collect::<Vec<_>>();
     let mut ended = Vec::new();
     while ended.len() < clients.len() {

@@ -2,9 +2,7 @@
 //! Fetching*), for every shape, filter and address mode, from descriptions as the client's library
 //! writes them.
 
-mod common;
-
-use common::Loaded;
+use crate::common::Loaded;
 use cumux_wire::texture::{AddressMode, Channel, Description, Level, Sampling, Shape};
 
 /// A kernel of one thread whose parameters are an object, three coordinates, and where it writes.

@@ -13,9 +13,7 @@
 //! Types: u8 u16 u32 u64 s8 s16 s32 s64 f32 f64, and b16 b32 b64 in hexadecimal. Values: numbers,
 //! `V*N` (repeated), `A..B` (counting).
 
-mod common;
-
-use common::Loaded;
+use crate::common::Loaded;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 

@@ -5,15 +5,14 @@
 //! functions and through pointers with predicates as arguments and results, and shared variables of
 //! the kernel, of functions and of the module.
 //!
-//! `CUMUX_RANDOM_PROGRAMS=10000 cargo nextest run -p cumux-device-sim --test random` tries more.
+//! More are tried by
+//! `CUMUX_RANDOM_PROGRAMS=10000 cargo nextest run -p cumux-device-sim --test kernels random`.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod program;
 mod reference;
 mod tables;
 
-use common::Loaded;
+use crate::common::Loaded;
 use program::{DOUBLES, INTS, LONGS, Maker, PIECE, PREDICATES, SINGLES, THREADS};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};

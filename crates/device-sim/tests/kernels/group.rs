@@ -1,9 +1,7 @@
 //! Products of groups of four warps (`wgmma`), against plain sums. The layouts in shared memory are
 //! written out here as the PTX manual draws them, piece by piece of 16 bytes.
 
-mod common;
-
-use common::Loaded;
+use crate::common::Loaded;
 use std::fmt::Write as _;
 
 /// Bytes of shared memory, and of a pattern's largest size.

@@ -1,9 +1,7 @@
 //! Products of matrices by `mma`, against a reference that has the fragment layouts of the PTX
 //! manual written out, one by one.
 
-mod common;
-
-use common::Loaded;
+use crate::common::Loaded;
 use std::fmt::Write as _;
 
 /// What a test needs to know of an element type.

@@ -3,9 +3,7 @@
 // Dimensions are numbered: several arrays are indexed with the same one.
 #![allow(clippy::needless_range_loop)]
 
-mod common;
-
-use common::Loaded;
+use crate::common::Loaded;
 use std::fmt::Write as _;
 
 /// A tensor in global memory, and the box that is copied.
