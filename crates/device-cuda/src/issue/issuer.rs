@@ -6,8 +6,9 @@
 
 use super::chain::Chain;
 use super::chain::{can_be_node, has_clusters, launch_of, shape_of};
-use super::chains::{Batch, BatchEnd, ChainOrder, Chains, ChosenChain, Cut, LONGEST_CHAIN, part_length};
+use super::chains::{Batch, ChainOrder, Chains, ChosenChain};
 use super::head::Head;
+use super::lengths::{BatchEnd, Cut, LONGEST_CHAIN, part_length};
 use super::pending::PendingChain;
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Planner, Refusal};

@@ -15,7 +15,7 @@
 //!    │        │                            ├───▶ constants ─▶ pieces
 //!    │        │                            └───▶ arrays ─▶ pieces
 //!    │        ├──▶ pending, prepared ─▶ chain
-//!    │        └──▶ segments, counts
+//!    │        └──▶ lengths ─▶ segments; counts
 //!    ├────▶ waiting ─▶ chains, head, streams
 //!    ├────▶ repeat ─▶ chain, small_sets
 //!    ├────▶ small_sets ─▶ plan
@@ -29,6 +29,7 @@ mod constants;
 mod counts;
 mod head;
 mod issuer;
+mod lengths;
 mod names;
 mod pending;
 mod pieces;

@@ -1,8 +1,9 @@
 //! Whether a queue waits for more work before it is served: together it needs fewer chains, and the
 //! card does not notice while it has work of the stream, or of many others.
 
-use super::chains::{Chains, LONGEST_CHAIN};
+use super::chains::Chains;
 use super::head::planning_ns;
+use super::lengths::LONGEST_CHAIN;
 use super::queue::StreamQueue;
 use super::segments::SHORTEST_SEGMENT;
 use super::streams::Streams;
