@@ -68,7 +68,7 @@ impl Doorbell {
     /// The executor's eventfd. It has its high number when this returns, or soon.
     pub(crate) fn new(doorbell: OwnedFd) -> Doorbell {
         let (high, number) = (Arc::new(OnceLock::new()), high_number());
-        let size = table_size().filter(|size| *size <= number && !has_one_thread());
+        let size = if has_one_thread() { None } else { table_size().filter(|size| *size <= number) };
         // Where there is no such number it keeps the one that it has.
         let Some(size) = size else {
             let _ = high.set(Some(move_to(&doorbell, number).unwrap_or(doorbell)));

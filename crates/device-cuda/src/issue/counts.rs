@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 /// Most batches that are counted. After that, counting starts again.
 const MOST_COUNTED: usize = 4096;
-/// After so many launches of chains half of what was counted lately is forgotten. It is as many
-/// more for each so many batches that are counted: with many streams each comes less often.
+/// After so many launches of chains half of what was counted lately is forgotten, and after as many
+/// more for each [`BATCHES_A_PERIOD`] that are counted: with many streams each comes less often.
 const LATELY: u64 = 2048;
 const BATCHES_A_PERIOD: usize = 32;
 

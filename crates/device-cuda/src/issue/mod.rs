@@ -16,7 +16,8 @@
 //!    │        │                            └───▶ arrays ─▶ pieces
 //!    │        ├──▶ pending, prepared ─▶ chain
 //!    │        └──▶ lengths ─▶ segments; counts
-//!    ├────▶ waiting ─▶ chains, head, streams
+//!    ├────▶ waiting ─▶ chains, head, lengths, streams
+//!    ├────▶ head, lengths ─▶ segments
 //!    ├────▶ repeat ─▶ chain, small_sets
 //!    ├────▶ small_sets ─▶ plan
 //!    └────▶ streams ─▶ queue ─▶ segments, names
