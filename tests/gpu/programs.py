@@ -30,7 +30,7 @@ arguments.add_argument("--copies", type=int, default=0, help="each program also 
 arguments.add_argument("--page", type=Path, help="writes docs/programs-on-a-card.md there")
 options = arguments.parse_args()
 folder = options.folder.resolve()
-CASES = Path(__file__).with_name("programs_cases.py")
+CASES = Path(__file__).with_name("programs_run.py")
 
 
 def environment(mode, room):
@@ -88,7 +88,7 @@ def alike(ours, theirs):
 
 def versions():
     found = {}
-    for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "numba-cuda", "nvidia-cublas", "nvidia-cudnn-cu13"):
+    for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "flax", "numba-cuda", "torchvision", "torchaudio", "timm", "peft", "accelerate", "pytorch-lightning", "torch-geometric", "gpytorch", "numpyro", "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -98,7 +98,7 @@ def versions():
 
 PAGE = """# Python programs on a card
 
-Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program ([tests/gpu/programs_cases.py](../tests/gpu/programs_cases.py)) ran without cumux, {jobs} at a time, and then through
+Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py` and `programs_corners.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
 cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux, {neither} fail without it, too, and {bad} fail through it alone.{copies}
 
 Versions: {versions}.

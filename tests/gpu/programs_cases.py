@@ -1,32 +1,8 @@
-"""The programs that tests/gpu/programs.py tries: each is a function that returns arrays; their numbers are the result.
-
-programs_cases.py NAME        runs one and prints its numbers
-programs_cases.py --list      names them all
-"""
+"""Programs of the ladder: products, models, and the libraries of CUDA through PyTorch, CuPy, JAX and Numba. programs_run.py runs one."""
 
 import os
-import sys
 
-CASES = {}
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
-
-
-def torch_ready():
-    import torch
-    torch.manual_seed(7)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    return torch
-
-
-def seeded(torch, *shape, dtype=None):
-    """Numbers made on the host: the same on every device."""
-    return torch.randn(*shape).to("cuda", dtype or torch.float32)
-
+from programs_ready import case, cupy_ready, jax_ready, numpy_int, seeded, torch_ready
 
 # --- PyTorch: products, half precision, models
 
@@ -375,12 +351,6 @@ def paged_serving():
 # --- CuPy
 
 
-def cupy_ready():
-    import cupy
-    import numpy
-    return cupy, numpy.random.default_rng(5)
-
-
 @case
 def cupy_fft():
     cupy, numbers = cupy_ready()
@@ -434,11 +404,6 @@ def cupy_own_kernels():
     return [y, fused(x), cupy.ElementwiseKernel("float32 a", "float32 b", "b = a * a", "squares")(x), cupy.ReductionKernel("float32 a", "float32 b", "a", "a + b", "b = a", "0", "total")(x).reshape(1)]
 
 
-def numpy_int(value):
-    import numpy
-    return numpy.int32(value)
-
-
 @case
 def cupy_sorting():
     cupy, numbers = cupy_ready()
@@ -472,13 +437,6 @@ def cupy_textures():
 
 
 # --- JAX
-
-
-def jax_ready():
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    import jax
-    import numpy
-    return jax, jax.numpy, numpy.random.default_rng(3).random((64, 64)).astype("float32")
 
 
 @case
@@ -535,28 +493,3 @@ def numba_kernels():
     out = cuda.device_array_like(x)
     add[8, 128](cuda.to_device(x), cuda.to_device(x), out)
     return [out.copy_to_host(), numpy.array([total(x)])]
-
-
-def numbers_of(array):
-    import numpy
-    if hasattr(array, "is_cuda"):
-        array = array.detach().float() if array.dtype.is_floating_point and array.dtype.itemsize < 4 else array.detach()
-        array = array.cpu().numpy()
-    elif hasattr(array, "get"):
-        array = array.get()
-    return numpy.asarray(array, dtype=numpy.float64).ravel()
-
-
-def main():
-    import numpy
-    if sys.argv[1] == "--list":
-        return print("\n".join(CASES))
-    for array in CASES[sys.argv[1]]():
-        values = numbers_of(array)
-        weights = numpy.cos(numpy.arange(values.size))
-        finite = numpy.nan_to_num(values, nan=12345.0, posinf=1e30, neginf=-1e30)
-        print("result", values.size, repr(float(finite @ weights)), repr(float(abs(finite).sum())))
-
-
-if __name__ == "__main__":
-    main()

@@ -63,12 +63,14 @@ const PASSED: &str = "1 passed";
 const NESTED_ONLY: &str = "CUMUX_TEST_NESTED_ONLY";
 
 /// Tests that need a real card's driver, and what of it.
-const NOT_NESTED: [(&str, &str); 7] = [
+const NOT_NESTED: [(&str, &str); 9] = [
     ("a_window_is_reached_by_kernels_and_copies_across_its_pieces", "it pins memory that processes share"),
     ("extents_are_mapped_whole_and_once_at_an_address", "it refuses to map a range of an extent"),
     ("modules::a_preloaded_module_is_adopted_with_the_variables_of_its_client", "it compiles PTX to machine code"),
+    ("variables::a_table_of_functions_that_are_only_called_is_restored", "it runs machine code"),
     ("variables::compiled_code_uses_the_clients_memory_and_goes_on_there", "it runs machine code"),
     ("variables::constants_follow_every_write_and_come_back", "it runs machine code"),
+    ("variables::managed_variables_lie_where_host_and_card_see_them", "it runs machine code"),
     ("variables::printf_reads_formats_in_the_clients_memory", "it compiles PTX to machine code"),
     ("variables::what_cannot_be_placed_is_told_and_not_restored", "it loads machine code"),
 ];

@@ -196,7 +196,10 @@ impl GlobalsAllocator for New<'_> {
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError> {
         let session = self.session;
         let address = if managed {
-            session.lock_then_deliver(|inner| session.managed(inner, self.device, bytes, align))?
+            let address = session.lock_then_deliver(|inner| session.managed(inner, self.device, bytes, align))?;
+            // Code has the address; no announcement of the client's and no parameter names it.
+            session.shared.cards.use_window(session.client(), address, bytes.max(1))?;
+            address
         } else {
             let (bytes, align) = (bytes.max(1), align.max(1));
             let allocate = || {

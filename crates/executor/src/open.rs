@@ -165,6 +165,13 @@ impl Session {
         for (address, bytes) in inner.objects.windows.clone() {
             self.shared.cards.use_window(self.client(), address, bytes)?;
         }
+        let variables: Vec<(u64, u64)> = inner.objects.modules.values().flat_map(|m| m.variables.iter().map(|(_, a, b)| (*a, (*b).max(1)))).collect();
+        for (address, bytes) in variables {
+            // Managed variables. Code has their addresses.
+            if self.in_window(address, bytes) {
+                self.shared.cards.use_window(self.client(), address, bytes)?;
+            }
+        }
         for (user, (window, bytes)) in inner.objects.aliases.clone() {
             self.shared.cards.alias(self.client(), user, window, bytes)?;
         }

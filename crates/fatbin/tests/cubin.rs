@@ -18,8 +18,10 @@ const SM_100: &[u8] = include_bytes!("data/variables.sm_100.cubin");
 const FUNCTIONS: &[u8] = include_bytes!("data/functions.sm_90.cubin");
 const FUNCTIONS_DEBUG: &[u8] = include_bytes!("data/functions.debug.cubin");
 const HEAP: &[u8] = include_bytes!("data/heap.sm_90.cubin");
+const TABLE: &[u8] = include_bytes!("data/table.linked.cubin");
+const MANAGED: &[u8] = include_bytes!("data/managed.sm_90.cubin");
 const PLAIN: &[u8] = include_bytes!("data/sm_75.cubin");
-const ALL: [&[u8]; 9] = [SM_90, SM_80, DEBUG, LINKED, SM_100, FUNCTIONS, FUNCTIONS_DEBUG, HEAP, PLAIN];
+const ALL: [&[u8]; 11] = [SM_90, SM_80, DEBUG, LINKED, SM_100, FUNCTIONS, FUNCTIONS_DEBUG, HEAP, MANAGED, TABLE, PLAIN];
 
 /// Addresses for the blocks: different in every byte, and far from one another.
 const BASES: [u64; 2] = [0x1a2b_3c4d_5e00, 0x2132_4354_6500];
@@ -153,6 +155,104 @@ fn blocks_and_variables_are_described() {
     assert!(!cubin.allocates && cubin.address_taken.is_none() && cubin.obstacle.is_none());
     let plain = Cubin::read(PLAIN).unwrap();
     assert!(plain.blocks.is_empty() && plain.variables.is_empty() && plain.constant_bytes == 0);
+}
+
+#[test]
+fn managed_variables_have_blocks_of_their_own() {
+    let cubin = Cubin::read(MANAGED).unwrap();
+    let managed = |name: &str| {
+        let variable = cubin.variables.iter().find(|variable| variable.name == name).unwrap_or_else(|| panic!("no variable {name}"));
+        let Home::Block(block) = variable.home else { panic!("{name} is constant") };
+        cubin.blocks[block].managed.then(|| {
+            assert_eq!((variable.offset, variable.bytes), (0, cubin.blocks[block].bytes));
+            (block, cubin.blocks[block].contents(MANAGED).map(<[u8]>::to_vec))
+        })
+    };
+    assert_eq!((managed("beside"), managed("zero_beside")), (None, None));
+    assert_eq!(managed("managed_count").unwrap().1, Some(5_i32.to_le_bytes().to_vec()));
+    assert_eq!(managed("managed_table").unwrap().1, Some([1_f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat()));
+    assert_eq!(managed("managed_zero").unwrap().1, None);
+    let names: std::collections::BTreeSet<&str> = cubin.blocks.iter().map(|block| block.name.as_str()).collect();
+    assert_eq!(names.len(), cubin.blocks.len());
+
+    let bases: Vec<u64> = (1..=cubin.blocks.len() as u64).map(|n| n * 0x1_0203_0400).collect();
+    let mut copy = MANAGED.to_vec();
+    cubin.place(&mut copy, &bases, Literals::Placed).unwrap();
+    // Code has the addresses in a table, one for each variable and for each end that it compares.
+    let file = ElfFile64::<Endianness>::parse(MANAGED).unwrap();
+    let endian = Endianness::Little;
+    let mut checked = std::collections::BTreeSet::new();
+    for header in file.elf_section_table().iter().filter(|header| header.sh_type(endian).0 == 4) {
+        let target = file.section_by_index(object::SectionIndex(header.sh_info(endian) as usize)).unwrap();
+        if !target.name().unwrap().starts_with(".nv.constant4") {
+            continue;
+        }
+        let (entries, _) = header.rela(endian, MANAGED).unwrap().unwrap();
+        for entry in entries {
+            let symbol = file.symbol_by_index(SymbolIndex(entry.r_sym(endian, false) as usize)).unwrap();
+            let (name, addend) = (symbol.name().unwrap(), entry.r_addend(endian));
+            if !cubin.variables.iter().any(|variable| variable.name == name) {
+                continue; // A function of the driver's.
+            }
+            let base = match managed(name) {
+                Some((block, _)) => bases[block],
+                None => {
+                    let variable = cubin.variables.iter().find(|variable| variable.name == name).unwrap();
+                    let Home::Block(block) = variable.home else { panic!("{name} is constant") };
+                    bases[block] + symbol.address()
+                }
+            };
+            let at = target.file_range().unwrap().0 as usize + entry.r_offset(endian) as usize;
+            assert_eq!(copy[at..at + 8], base.wrapping_add_signed(addend).to_le_bytes(), "{name} + {addend}");
+            checked.insert(name.to_owned());
+        }
+    }
+    for name in ["managed_count", "managed_table", "managed_zero", "beside", "zero_beside"] {
+        assert!(checked.contains(name), "{name}: {checked:?}");
+    }
+}
+
+/// As in NCCL: the driver's copy of the table serves, and everything else is placed.
+#[test]
+fn tables_that_are_only_called_are_left_to_the_driver() {
+    let cubin = Cubin::read(TABLE).unwrap();
+    assert_eq!((&cubin.obstacle, &cubin.address_taken), (&None, &None));
+    assert!(!cubin.variables.iter().any(|variable| variable.name.contains("ncclDevFuncTable")), "only code sees it");
+    let bases: Vec<u64> = (1..=cubin.blocks.len() as u64).map(|n| n * 0x1_0203_0400).collect();
+    let mut copy = TABLE.to_vec();
+    cubin.place(&mut copy, &bases, Literals::Placed).unwrap();
+    let file = ElfFile64::<Endianness>::parse(TABLE).unwrap();
+    let endian = Endianness::Little;
+    let (mut placed, mut called, mut functions) = (0, 0, 0);
+    for header in file.elf_section_table().iter() {
+        let start = header.sh_offset(endian) as usize;
+        let entries: Vec<(u32, usize)> = match header.sh_type(endian).0 {
+            4 => header.rela(endian, TABLE).unwrap().unwrap().0.iter().enumerate().map(|(n, r)| (r.r_sym(endian, false), start + 24 * n + 8)).collect(),
+            9 => header.rel(endian, TABLE).unwrap().unwrap().0.iter().enumerate().map(|(n, r)| (r.r_sym(endian), start + 16 * n + 8)).collect(),
+            _ => continue,
+        };
+        for (symbol, info_at) in entries {
+            let symbol = file.symbol_by_index(SymbolIndex(symbol as usize)).unwrap();
+            let is_kept = copy[info_at..info_at + 8] == TABLE[info_at..info_at + 8];
+            match symbol.name().unwrap() {
+                "times" => {
+                    assert!(!is_kept);
+                    placed += 1;
+                }
+                name if name.contains("ncclDevFuncTable") => {
+                    assert!(is_kept);
+                    called += 1;
+                }
+                name if name.contains("_it") => {
+                    assert!(is_kept);
+                    functions += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    // Halves of addresses in code, words in the table, and two for debuggers.
+    assert_eq!((placed, called, functions), (2, 2, 4));
 }
 
 #[test]

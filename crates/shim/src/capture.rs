@@ -332,7 +332,7 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
     }
     put_if!(out, core::ptr::null_mut());
     if capture.is_invalid() || loose {
-        if !capture.graph.inner {
+        if !capture.graph.is_inner() {
             capture.graph.end();
         }
         return Err(if loose && !capture.is_invalid() { CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED } else { INVALIDATED });

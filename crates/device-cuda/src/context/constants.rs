@@ -7,6 +7,7 @@
 
 use crate::driver::CardAddress;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// One `__constant__` variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,18 @@ impl Constants {
         }
     }
 
+    /// From the first byte of a copy to the end of the last one; empty if there are none.
+    pub(crate) fn bounds(&self) -> Range<CardAddress> {
+        let ends = self.0.first_key_value().zip(self.0.last_key_value());
+        ends.map_or(0..0, |((first, _), (last, variable))| *first..last + variable.bytes)
+    }
+
+    /// The variable whose copy has this byte.
+    pub(crate) fn at(&self, address: CardAddress) -> Option<ConstantCopy> {
+        let (_, known) = self.0.range(..=address).next_back()?;
+        (address - known.copy < known.bytes).then_some(*known)
+    }
+
     /// The parts of variables among these bytes of the client's memory, as copies and the places in
     /// the bank. From the last to the first.
     pub(crate) fn within(&self, address: CardAddress, bytes: u64) -> impl Iterator<Item = ConstantCopy> + '_ {
@@ -64,6 +77,10 @@ mod tests {
         assert_eq!(within(1000, 16), [variable(1000, 70_000, 16)]);
         assert_eq!(within(1012, 6), [variable(1016, 80_000, 2), variable(1012, 70_012, 4)]);
         assert_eq!(within(0, u64::MAX).len(), 3);
+        assert_eq!((constants.bounds(), Constants::default().bounds()), (1000..5008, 0..0));
+        let at = |address| constants.at(address);
+        assert_eq!((at(1000), at(1015), at(1019)), (Some(variable(1000, 70_000, 16)), Some(variable(1000, 70_000, 16)), Some(variable(1016, 80_000, 4))));
+        assert_eq!((at(999), at(1020), at(4999), at(5008)), (None, None, None, None));
         assert_eq!((within(996, 4), within(1020, 100), within(1004, 0)), (vec![], vec![], vec![]));
         constants.remove(&[variable(1000, 70_000, 16), variable(1016, 80_000, 4)]);
         assert_eq!(constants.within(0, 10_000).collect::<Vec<_>>(), [variable(5000, 90_000, 8)]);

@@ -143,10 +143,6 @@ impl ModuleLibrary {
         let linked = link_bundle(gate.driver(), image)?;
         let image = linked.as_deref().unwrap_or(image);
         let chosen = choose_image(gate.driver(), image, self.divides)?;
-        if let Some(name) = chosen.symbols.managed.first() {
-            let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
-            return Err(image_error(result::NOT_SUPPORTED, text));
-        }
         // A module with writable variables is not shared: there is nothing to wait for.
         if chosen.symbols.writable {
             return load_chosen(gate, extents, image, chosen, counts, place);
@@ -218,9 +214,6 @@ impl ModuleLibrary {
                 let linked = link_bundle(gate.driver(), image)?;
                 let image = linked.as_deref().unwrap_or(image);
                 let chosen = choose_image(gate.driver(), image, self.divides)?;
-                if !chosen.symbols.managed.is_empty() {
-                    return Ok(None);
-                }
                 if chosen.symbols.writable {
                     let mut asked = Asked { place, answers: Vec::new(), is_restored: true };
                     let (module, variables) = load_prepared(gate, extents, image, chosen, None, &mut asked)?;
@@ -370,6 +363,12 @@ fn load_prepared(
         code => code,
     };
     let PreparedImage { image: own, variables } = prepare(gate, extents, code, &symbols, place)?;
+    if let (Some(name), Variables::LeftToDriver(resumption)) = (symbols.managed.first(), &variables) {
+        // The driver's managed memory belongs to this process: the client would not see it.
+        let why = if let Resumption::Impossible(why) = resumption { why } else { "it is not told where" };
+        let text = format!("the module has the __managed__ variable {name}, and its variables cannot be placed in memory that the client sees: {why}");
+        return Err(image_error(result::NOT_SUPPORTED, text));
+    }
     if let Some(compiled) = own.as_deref().filter(|_| was_text) {
         symbols.read_stacks(compiled);
     }

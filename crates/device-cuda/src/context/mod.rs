@@ -13,8 +13,8 @@
 //!    ├──▶ partitions ─▶ sm_notes ─▶ sm_layout
 //!    ├──▶ textures ─▶ (quiet gate), extents
 //!    └──▶ pinned_window            extents ─▶ side_stream
-//!               ▲
-//!        expected_windows
+//!          ▲       ▲
+//!     placement  expected_windows
 //! ```
 
 mod client;

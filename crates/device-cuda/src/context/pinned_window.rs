@@ -168,6 +168,13 @@ impl PinnedWindow {
         found.map(|bytes| into.copy_from_slice(&bytes)).is_some()
     }
 
+    /// Copies bytes into whichever window of this process they lie in. Returns false if they lie in
+    /// none.
+    pub(crate) fn write_any(address: CardAddress, bytes: &[u8]) -> bool {
+        let window = WINDOWS.lock().range(..=address).next_back().and_then(|(_, shared)| shared.window.upgrade());
+        window.is_some_and(|window| window.write(address, bytes))
+    }
+
     /// Copies bytes into the window. Returns false if they do not fit in it.
     pub(crate) fn write(&self, address: CardAddress, bytes: &[u8]) -> bool {
         self.window.write(address, bytes)

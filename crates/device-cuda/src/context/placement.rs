@@ -4,9 +4,11 @@
 //! - The image is rewritten so that its code uses addresses of the client's. The rewritten image is
 //!   loaded, and no other.
 //! - `__constant__` variables stay in the driver's bank and have a copy in the client's memory.
+//! - `__managed__` variables go to the client's window, which host and card reach at one address.
 //! - What cannot be placed is loaded as it is, and its client is not resumable.
 
 use super::extents::{Extents, MemoryKind};
+use super::pinned_window::PinnedWindow;
 use super::symbols::Symbols;
 use crate::driver::CardAddress;
 use cumux_device::{DeviceError, GlobalInfo, GlobalsAllocator};
@@ -96,6 +98,10 @@ impl IdleVariables {
     /// The variables of compiled code; `None` if they may hold something.
     pub(super) fn find(code: &[u8]) -> Option<IdleVariables> {
         let cubin = Cubin::read(code).ok().filter(Cubin::keeps_no_state)?;
+        // The host program writes managed variables whenever it likes.
+        if cubin.blocks.iter().any(|block| block.managed) {
+            return None;
+        }
         let is_named = |variable: &Variable| !variable.literal && matches!(variable.home, Home::Block(_));
         if !cubin.variables.iter().any(is_named) {
             // There are texts at most, which stay with the driver.
@@ -185,10 +191,18 @@ pub(super) fn place_variables(code: Vec<u8>, symbols: &Symbols, place: &mut dyn 
     }
 }
 
+/// Writes to the window of a client, in host memory.
+fn write_window(address: CardAddress, contents: &[u8]) -> Result<(), DeviceError> {
+    if PinnedWindow::write_any(address, contents) {
+        return Ok(());
+    }
+    Err(DeviceError::Invalid(format!("{} bytes at {address:#x} are in no window", contents.len())))
+}
+
 fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut dyn GlobalsAllocator, extents: &Extents) -> Result<Placement, DeviceError> {
     let mut blocks = Vec::new();
     for block in &cubin.blocks {
-        blocks.push(place.variable(&block.name, block.bytes, block.align, false)?);
+        blocks.push(place.variable(&block.name, block.bytes, block.align, block.managed)?);
     }
     let addresses: Vec<CardAddress> = blocks.iter().map(|(address, _)| *address).collect();
     // The driver reads the texts of assertions. It is known to do so where it put them itself; it
@@ -199,6 +213,9 @@ fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut
     for (block, (address, restored)) in cubin.blocks.iter().zip(&blocks) {
         match block.contents(&code) {
             _ if *restored => {}
+            // They lie in the client's window, where memory is zero that nobody had before.
+            Some(contents) if block.managed => place.fill(&mut || write_window(*address, contents))?,
+            None if block.managed => {}
             Some(contents) => place.fill(&mut || extents.write(*address, contents, MemoryKind::Extent))?,
             None => place.fill(&mut || extents.clear(*address, block.bytes))?,
         }
@@ -211,7 +228,7 @@ fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut
                 address: addresses.get(block).copied().unwrap_or(0) + variable.offset,
                 bytes: variable.bytes,
                 constant: false,
-                managed: false,
+                managed: cubin.blocks.get(block).is_some_and(|block| block.managed),
             }),
             Home::Constants => constants.push(variable.clone()),
         }

@@ -59,7 +59,7 @@ pub(super) fn join_shapes(shapes: &[u64]) -> u64 {
 /// True if a kernel can be a node of a chain.
 pub(super) fn can_be_node(planned: &PlannedKernel) -> bool {
     let info = &planned.module.info.functions[planned.function];
-    info.parameter_bytes <= MOST_NODE_PARAMETERS && !planned.shape.cooperative && !planned.kernel().prints
+    info.parameter_bytes <= MOST_NODE_PARAMETERS && !planned.shape.cooperative && !planned.kernel().prints && planned.constants.is_empty()
 }
 
 /// True if a kernel has thread block clusters. A node is made with them: it is set to other

@@ -1,8 +1,8 @@
-//! What work writes to the copies of `__constant__` variables goes on to the driver's bank, where
-//! kernels read them, before anything else in the stream. Pure.
+//! What work writes, or may write, to the copies of `__constant__` variables goes on to the
+//! driver's bank, where kernels read them, before anything else in the stream. Pure.
 //!
-//! Exactly the bytes that were written are copied: other streams may be writing to the rest of a
-//! variable meanwhile.
+//! Exactly the bytes that were written are copied, where it is known which: other streams may be
+//! writing to the rest of a variable meanwhile.
 
 use super::pieces::{CopyPiece, MOST_PIECES};
 use crate::context::{ConstantCopy, Constants};
@@ -28,6 +28,21 @@ pub(super) fn forward(constants: &Constants, target: &Rows, extent: CopyExtent) 
         }
     }
     Some(pieces)
+}
+
+/// The copies to the bank that follow a kernel with these pointers: it may write to the variables
+/// whose copies they point to. CUDA lets kernels write to a constant through the address that the
+/// host program has got for it, and later kernels read what was written (CuPy fills the variables
+/// of a `RawModule` so). A kernel that finds such an address in memory is not seen.
+pub(super) fn follow_pointers(constants: &Constants, pointers: impl Iterator<Item = u64>) -> Vec<CopyPiece> {
+    let mut pieces: Vec<CopyPiece> = Vec::new();
+    for ConstantCopy { copy, bank, bytes } in pointers.filter_map(|pointer| constants.at(pointer)) {
+        let piece = CopyPiece::Row { target: bank, source: copy, bytes };
+        if !pieces.contains(&piece) {
+            pieces.push(piece);
+        }
+    }
+    pieces
 }
 
 #[cfg(test)]
@@ -71,6 +86,17 @@ mod tests {
             let expected: Vec<bool> = written.iter().zip(&covered).map(|(written, covered)| *written && *covered).collect();
             prop_assert_eq!(forwarded, expected);
         }
+    }
+
+    #[test]
+    fn variables_follow_kernels_that_get_their_addresses() {
+        let mut constants = Constants::default();
+        constants.add(&[ConstantCopy { copy: 1000, bank: 9000, bytes: 8 }, ConstantCopy { copy: 1008, bank: 9100, bytes: 4 }]);
+        let row = |target, source, bytes| CopyPiece::Row { target, source, bytes };
+        let follow = |pointers: &[u64]| follow_pointers(&constants, pointers.iter().copied());
+        assert_eq!(follow(&[5, 1004, 1000, 999]), [row(9000, 1000, 8)], "once, and all of it: who knows where it writes");
+        assert_eq!(follow(&[1008, 1007]), [row(9100, 1008, 4), row(9000, 1000, 8)]);
+        assert_eq!(follow(&[1012, 0, u64::MAX]), []);
     }
 
     #[test]

@@ -484,6 +484,10 @@ impl Issuer {
     fn issue_piece(&mut self, streams: &mut Streams, bound: BoundStream, token: u64, plan: Plan) -> Result<(), Failure> {
         let (plan, followers) = match plan {
             Plan::Followed(plan, followers) => (*plan, followers),
+            Plan::Kernel(mut planned) => {
+                let constants = std::mem::take(&mut planned.constants);
+                (Plan::Kernel(planned), constants)
+            }
             plan => (plan, Vec::new()),
         };
         let stream = streams.tracker.slot(bound.slot).stream();

@@ -2,7 +2,7 @@
 //! the driver are decided. Nothing here calls the driver.
 
 use super::arrays::{End, Uncut, cut_array_copy};
-use super::constants::forward;
+use super::constants::{follow_pointers, forward};
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
 use crate::context::{ClientModule, ContextClient, Kernel, KernelCode};
 use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
@@ -31,6 +31,8 @@ pub(crate) struct PlannedKernel {
     pub shape: LaunchShape,
     /// The packed parameter block.
     pub parameters: Parameters,
+    /// What follows the kernel: it may write to these copies of `__constant__` variables.
+    pub constants: Vec<CopyPiece>,
     /// The client's work from which it was planned.
     pub asked: Asked,
 }
@@ -146,13 +148,16 @@ pub(crate) struct Planner<'a> {
     module: Option<(u32, Arc<ClientModule>)>,
     /// Where the client's pinned window is, if it has one.
     window: Range<CardAddress>,
+    /// Between these addresses are the copies of all of the client's `__constant__` variables.
+    constants: Range<CardAddress>,
 }
 
 impl<'a> Planner<'a> {
     /// A planner that has planned nothing yet.
     pub(crate) fn new(client: &'a ContextClient, limits: &'a LaunchLimits) -> Planner<'a> {
         let window = client.window.read().as_ref().map_or(0..0, |window| window.address()..window.address() + window.bytes());
-        Planner { client, limits, module: None, window }
+        let constants = client.constants.read().bounds();
+        Planner { client, limits, module: None, window, constants }
     }
 
     /// Plans a piece of work. The parameters of a kernel move from `work` into the plan.
@@ -198,6 +203,11 @@ impl<'a> Planner<'a> {
         words_of(parameters).any(|word| self.window.contains(&word))
     }
 
+    /// True if a word of these parameters points to the copy of a `__constant__` variable.
+    pub(super) fn names_constant(&self, parameters: &[u8]) -> bool {
+        !named_constants(self.client, &self.constants, parameters).is_empty()
+    }
+
     /// The client's module of this number.
     fn module(&mut self, number: u32) -> Option<Arc<ClientModule>> {
         if let Some((last, module)) = &self.module
@@ -229,9 +239,16 @@ fn plan_launch(planner: &mut Planner<'_>, launch: &mut Launch) -> Result<Plan, R
     }
     let mut parameters = std::mem::take(&mut launch.parameters);
     parameters.resize(kernel.parameter_bytes as usize, 0);
+    let constants = named_constants(planner.client, &planner.constants, &parameters);
     let shape = LaunchShape { grid: launch.grid, block: launch.block, cluster: launch.cluster, shared: launch.shared, cooperative: launch.cooperative };
     let asked = Asked::Launch { module: launch.module };
-    Ok(Plan::Kernel(PlannedKernel { function: index, code, shape, parameters, module, asked }))
+    Ok(Plan::Kernel(PlannedKernel { function: index, code, shape, parameters, constants, module, asked }))
+}
+
+/// What follows a kernel that may write to `__constant__` variables.
+fn named_constants(client: &ContextClient, bounds: &Range<CardAddress>, parameters: &[u8]) -> Vec<CopyPiece> {
+    let mut pointers = words_of(parameters).filter(|word| bounds.contains(word)).peekable();
+    if pointers.peek().is_none() { Vec::new() } else { follow_pointers(&client.constants.read(), pointers) }
 }
 
 /// The words of a parameter block.

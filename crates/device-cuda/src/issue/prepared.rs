@@ -41,7 +41,7 @@ pub(crate) fn plan_recipe(kernel: &RecipeKernel, module: &Arc<ClientModule>) -> 
     let RecipeKernel { grid, block, cluster, shared, .. } = *kernel;
     let shape = LaunchShape { grid, block, cluster, shared, cooperative: false };
     let parameters = std::iter::repeat_n(0, known.parameter_bytes as usize).collect();
-    let planned = PlannedKernel { module: module.clone(), function, code, shape, parameters, asked: Asked::Launch { module: 0 } };
+    let planned = PlannedKernel { module: module.clone(), function, code, shape, parameters, constants: Vec::new(), asked: Asked::Launch { module: 0 } };
     can_be_node(&planned).then_some(planned)
 }
 

@@ -3,8 +3,9 @@
 //! A program that repeats itself brings the same launches again and again, with the same
 //! parameters. Planning them takes ten times as long as comparing them with those of the chain that
 //! came next in their stream the last time. What planning would find out is known of kernels that
-//! are equal, but for two things, which are looked at again: whether the client still has the
-//! module, and whether memory is its own and pinned that is named in the work.
+//! are equal, but for three things, which are looked at again: whether the client still has the
+//! module, whether memory is its own and pinned that is named in the work, and whether there is a
+//! `__constant__` variable at an address that is named.
 
 use super::chain::Chain;
 use super::plan::{Asked, Plan, PlannedKernel, Planner};
@@ -22,6 +23,7 @@ pub(super) fn begins_with<'a>(chain: &Chain, work: impl Iterator<Item = &'a mut 
                 is_launched(planned, *module, &kernel.launch)
                     && planner.has_module(*module, &planned.module)
                     && !planner.names_window(&kernel.launch.parameters)
+                    && !planner.names_constant(&kernel.launch.parameters)
             }
             // It is planned like any other: whether the client may write there may have changed.
             (Asked::Other(before), Work::Set { .. }) => **before == *work && matches!(planner.plan(work), Ok(Plan::Set(set)) if sets.does(&set, planned)),

@@ -46,7 +46,7 @@ impl SmallSets {
         let parameters = parameters_of(set)?;
         let shape = LaunchShape { grid: [1; 3], block: [SET_THREADS, 1, 1], ..LaunchShape::default() };
         let asked = Asked::Other(Box::new(std::mem::replace(work, Work::Nop)));
-        Some(PlannedKernel { module: self.module.clone(), function: self.function, code, shape, parameters, asked })
+        Some(PlannedKernel { module: self.module.clone(), function: self.function, code, shape, parameters, constants: Vec::new(), asked })
     }
 }
 

@@ -69,15 +69,19 @@ pub enum Obstacle {
     },
 }
 
-/// Variables that lie in memory one after another: a section of the image.
+/// Variables that lie in memory one after another: a section of the image, or one `__managed__`
+/// variable, whose place in its section stays empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The section's name. No two blocks of an image have the same name.
+    /// The section's name, and for a `__managed__` variable its place there. No two blocks of an
+    /// image have the same name.
     pub name: String,
     /// Its size.
     pub bytes: u64,
     /// Its alignment, a power of two.
     pub align: u64,
+    /// True for a `__managed__` variable: the host reaches it at the same address.
+    pub managed: bool,
     /// Where the initial values are in the image; none if all are zero.
     contents: Option<Range<usize>>,
 }

@@ -5,6 +5,8 @@ use super::relocation::{self, Field, NONE};
 use super::tables::{self, Elf, FUNCTION, OBJECT, RESERVED, Relocation, SYMBOLS, Symbol, Symbols, damaged};
 use super::{Block, Cubin, Home, Obstacle, Reference, Variable};
 use crate::elf::Section;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The largest alignment of a section that is believed.
 const MOST_ALIGN: u64 = 1 << 16;
@@ -12,6 +14,8 @@ const MOST_ALIGN: u64 = 1 << 16;
 const HEAP: [&[u8]; 2] = [b"malloc\0", b"free\0"];
 /// Names of sections with a second form of the code, for cards of compute capability 10 and later.
 const SECOND_FORM: [&[u8]; 2] = [b".nv.merc.", b".nv.capmerc"];
+/// Most tables of functions that are believed.
+const MOST_CALL_TABLES: usize = 4;
 /// Names of text constants that the compiler makes.
 const LITERALS: [&[u8]; 5] = [b"$str", b"__unnamed_", b"__func__", b"__PRETTY_FUNCTION__", b"_$_str"];
 
@@ -20,6 +24,16 @@ const LITERALS: [&[u8]; 5] = [b"$str", b"__unnamed_", b"__func__", b"__PRETTY_FU
 #[must_use]
 pub fn is_literal(name: &[u8]) -> bool {
     LITERALS.iter().any(|known| name.starts_with(known))
+}
+
+/// Tables of functions that kernels read to call them, and for nothing else, by parts of their
+/// names: that of NCCL (`src/device/generate.py` in its sources). The driver's copy of such a table
+/// serves: a successor's has the addresses there.
+const CALL_TABLES: [&[u8]; 1] = [b"ncclDevFuncTable"];
+
+/// True for the name of a table of functions of which nobody keeps an address.
+fn is_call_table(name: &[u8]) -> bool {
+    CALL_TABLES.iter().any(|known| name.windows(known.len()).any(|part| part == *known))
 }
 
 /// What a section is for.
@@ -38,12 +52,37 @@ enum Role {
     Aside,
 }
 
+/// The blocks of `__managed__` variables: by the block that is their section and their place there,
+/// their sizes and the indices of their own blocks.
+#[derive(Default)]
+struct Managed(BTreeMap<(usize, u64), (u64, usize)>);
+
+impl Managed {
+    /// The block of the variable that has this byte of a section, and where the variable begins.
+    fn find(&self, section: usize, offset: u64) -> Option<(usize, u64)> {
+        let ((block, start), (bytes, own)) = self.0.range(..=(section, offset)).next_back()?;
+        (*block == section && offset - start < *bytes).then_some((*own, *start))
+    }
+}
+
+/// Where tables of functions are ([`CALL_TABLES`]): the block, and the bytes of it.
+#[derive(Default)]
+struct CallTables(Vec<(usize, Range<u64>)>);
+
+impl CallTables {
+    fn have(&self, block: usize, offset: u64) -> bool {
+        self.0.iter().any(|(home, bytes)| *home == block && bytes.contains(&offset))
+    }
+}
+
 struct Survey<'a> {
     elf: Elf<'a>,
     image: &'a [u8],
     roles: Vec<Role>,
     found: Cubin,
     second_form: Option<String>,
+    managed: Managed,
+    call_tables: CallTables,
     /// Bytes of tables and names that may still be read. A file in which they are longer than the
     /// file itself, because they overlap, was made to take time.
     budget: u64,
@@ -54,7 +93,16 @@ fn text(name: &[u8]) -> String {
 }
 
 pub(super) fn read(image: &[u8]) -> Result<Cubin, Obstacle> {
-    let mut survey = Survey { elf: Elf::read(image)?, image, roles: Vec::new(), found: Cubin::default(), second_form: None, budget: image.len() as u64 };
+    let mut survey = Survey {
+        elf: Elf::read(image)?,
+        image,
+        roles: Vec::new(),
+        found: Cubin::default(),
+        second_form: None,
+        managed: Managed::default(),
+        call_tables: CallTables::default(),
+        budget: image.len() as u64,
+    };
     survey.read_sections()?;
     survey.read_symbols()?;
     survey.read_relocations()?;
@@ -123,7 +171,7 @@ impl Survey<'_> {
         let name = text(self.elf.name(section));
         // A second section of the same name would be a surprise. Names of blocks tell them apart.
         let name = if self.found.blocks.iter().any(|block| block.name == name) { format!("{name}#{index}") } else { name };
-        self.found.blocks.push(Block { name, bytes: section.size.get(), align, contents });
+        self.found.blocks.push(Block { name, bytes: section.size.get(), align, managed: false, contents });
         Ok(Role::Block(self.found.blocks.len() - 1))
     }
 
@@ -141,7 +189,7 @@ impl Survey<'_> {
             }
             self.spend(self.elf.sections()[index].size.get())?;
             let symbols = self.elf.symbols(&self.elf.sections()[index])?;
-            let (mut variables, mut obstacle, mut allocates) = (Vec::new(), None, false);
+            let (mut variables, mut obstacle, mut allocates, mut managed) = (Vec::new(), None, false, Vec::new());
             let mut budget = self.budget;
             for symbol in symbols.all() {
                 let begins = |name: &&[u8]| symbols.name_onwards(&symbol).starts_with(name);
@@ -152,18 +200,58 @@ impl Survey<'_> {
                 match self.variable(&symbols, &symbol) {
                     Ok(variable) => {
                         budget = self.left(budget, variable.as_ref().map_or(0, |variable| variable.name.len() as u64))?;
+                        if variable.is_some() && symbol.is_managed() {
+                            managed.push(variables.len());
+                        }
                         variables.extend(variable);
                     }
                     Err(error) => obstacle = obstacle.or(Some(error)),
                 }
             }
             self.budget = budget;
+            for index in managed {
+                self.set_apart(&mut variables[index])?;
+            }
+            // Nobody but code sees these.
+            for table in variables.extract_if(.., |variable| is_call_table(variable.name.as_bytes())) {
+                if let Home::Block(block) = table.home
+                    && self.call_tables.0.len() < MOST_CALL_TABLES
+                {
+                    self.call_tables.0.push((block, table.offset..table.offset + table.bytes));
+                }
+            }
             self.found.variables.append(&mut variables);
             self.found.allocates |= allocates;
             if let Some(obstacle) = obstacle {
                 self.obstruct(obstacle);
             }
         }
+        Ok(())
+    }
+
+    /// Gives a `__managed__` variable a block of its own.
+    fn set_apart(&mut self, variable: &mut Variable) -> Result<(), Obstacle> {
+        let Home::Block(section) = variable.home else { return Ok(()) };
+        let next = self.found.blocks.len();
+        let known = *self.managed.0.entry((section, variable.offset)).or_insert((variable.bytes, next));
+        if known.0 != variable.bytes {
+            return Err(damaged("two variables in one place", self.image.len()));
+        }
+        if known.1 == next {
+            let block = &self.found.blocks[section];
+            let name = format!("{}+{:#x}", block.name, variable.offset);
+            let part = |contents: &Range<usize>| {
+                let start = contents.start.checked_add(usize::try_from(variable.offset).ok()?)?;
+                let end = start.checked_add(usize::try_from(variable.bytes).ok()?)?;
+                (end <= contents.end).then_some(start..end)
+            };
+            let contents = match &block.contents {
+                Some(contents) => Some(part(contents).ok_or_else(|| damaged("a variable", contents.start))?),
+                None => None,
+            };
+            self.found.blocks.push(Block { name, bytes: variable.bytes, align: block.align, managed: true, contents });
+        }
+        (variable.home, variable.offset) = (Home::Block(known.1), 0);
         Ok(())
     }
 
@@ -229,14 +317,17 @@ impl Survey<'_> {
         let name = || text(symbols.name(&symbol));
         let reference = match self.role_of(&symbol) {
             Some(Role::Block(block)) => {
-                let literal = !matches!(target.role, Role::Block(_)) && is_literal(symbols.name_onwards(&symbol));
-                self.reference(relocation, &symbol, target, block, literal).map_err(|()| Obstacle::Relocation {
-                    section: text(self.elf.name(target.section)),
-                    symbol: name(),
-                    kind: relocation.kind,
-                })
+                let in_code = !matches!(target.role, Role::Block(_));
+                let literal = in_code && is_literal(symbols.name_onwards(&symbol));
+                match self.reference(relocation, &symbol, target, block, literal) {
+                    // Code reads the driver's table.
+                    Ok(reference) if in_code && self.call_tables.have(reference.block, reference.offset) => return Ok(()),
+                    Ok(reference) if !self.call_tables.have(reference.block, reference.offset) => Ok(reference),
+                    _ => Err(Obstacle::Relocation { section: text(self.elf.name(target.section)), symbol: name(), kind: relocation.kind }),
+                }
             }
             Some(Role::Strange) => Err(Obstacle::Section { section: text(self.elf.name(&self.elf.sections()[usize::from(symbol.section())])) }),
+            Some(Role::Code) if matches!(target.role, Role::Block(block) if self.call_tables.have(block, relocation.offset)) => return Ok(()),
             Some(Role::Code) if matches!(target.role, Role::Block(_)) => Err(Obstacle::CodeAddress { function: name() }),
             Some(Role::Code) => {
                 if takes_address(relocation, &symbol, target) && sum.address_taken.is_none() {
@@ -274,7 +365,11 @@ impl Survey<'_> {
             (addend, _) if present == 0 => addend.unwrap_or(0),
             _ => return Err(()),
         };
-        Ok(Reference { info_at: relocation.info_at, at, field, block, offset: symbol.value().wrapping_add_signed(addend), literal })
+        let whole = symbol.value().wrapping_add_signed(addend);
+        // By its name where it has one: the address behind its end is part of it, too.
+        let own = if symbol.is_managed() { self.managed.find(block, symbol.value()) } else { self.managed.find(block, whole) };
+        let (block, offset) = own.map_or((block, whole), |(own, start)| (own, whole.wrapping_sub(start)));
+        Ok(Reference { info_at: relocation.info_at, at, field, block, offset, literal })
     }
 }
 

@@ -46,6 +46,12 @@ impl Symbol {
         self.section.get()
     }
 
+    /// True for a `__managed__` variable.
+    pub(super) fn is_managed(&self) -> bool {
+        const MANAGED: u8 = 4;
+        self.other & MANAGED != 0
+    }
+
     pub(super) fn value(&self) -> u64 {
         self.value.get()
     }

@@ -7,6 +7,8 @@
 //   nvcc -cubin -arch=sm_90 -DFUNCTIONS -o functions.sm_90.cubin variables.cu
 //   nvcc -cubin -arch=sm_90 -DFUNCTIONS -G -o functions.debug.cubin variables.cu
 //   nvcc -cubin -arch=sm_90 -DHEAP -o heap.sm_90.cubin variables.cu
+//   nvcc -cubin -arch=sm_90 -rdc=true -DTABLE -o part.cubin variables.cu && nvlink -arch=sm_90 -o table.linked.cubin part.cubin
+//   nvcc -cubin -arch=sm_90 -DMANAGED -o managed.sm_90.cubin variables.cu
 #include <cstdio>
 
 extern "C" {
@@ -42,3 +44,28 @@ __global__ void use(int *out, int i) { out[0] = chosen(i) + table[i](i); }
 __global__ void allocate(int **out) { *out = (int *)malloc(64); }
 #endif
 }
+
+#ifdef TABLE
+typedef void (*Work)(int *);
+__device__ __noinline__ void double_it(int *x) { *x *= 2; }
+__device__ __noinline__ void triple_it(int *x) { *x *= 3; }
+__device__ Work const ncclDevFuncTable[2] = {double_it, triple_it};
+__device__ int times = 1;
+
+extern "C" __global__ void work(int *x, int i) { ncclDevFuncTable[i](x); *x += times++; }
+#endif
+#ifdef MANAGED
+__managed__ int managed_count = 5;
+__device__ int beside = 6;
+__managed__ float managed_table[4] = {1, 2, 3, 4};
+__managed__ int managed_zero[3];
+__device__ int zero_beside[3];
+
+extern "C" __global__ void manage(float *out) {
+    int i = threadIdx.x;
+    atomicAdd(&managed_count, beside);
+    for (float *p = managed_table; p != managed_table + 4; p++) *p += zero_beside[i];
+    managed_zero[i] = i;
+    out[i] = managed_table[i];
+}
+#endif

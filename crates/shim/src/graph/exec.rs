@@ -391,7 +391,7 @@ impl Exec {
     /// they have.
     fn change(&self, node: u64, work: Work) -> Try {
         let mut steps = lock(&self.steps);
-        let in_body = !steps.iter().any(|step| step.node == node);
+        let in_body = is_in_body(&steps, node);
         let step = find_step(&mut steps, node).ok_or(error::INVALID_VALUE)?;
         if step.work.kind() != work.kind() {
             return Err(error::INVALID_VALUE);
@@ -413,43 +413,74 @@ impl Exec {
     fn update(&self, graph: &Graph) -> Result<(), (Update, u64)> {
         let mut steps = lock(&self.steps);
         let fresh = plan(graph).map_err(|_| (Update::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, 0))?;
-        if fresh.len() != steps.len() {
-            return Err((Update::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, 0));
-        }
-        for (old, new) in steps.iter().zip(&fresh) {
-            let reason = if old.after != new.after {
-                Update::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
-            } else if old.work.kind() != new.work.kind() {
-                Update::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED
-            } else if changes_context(&old.work, &new.work) {
-                Update::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE
-            } else {
-                continue;
-            };
-            return Err((reason, new.node));
-        }
-        for (old, new) in steps.iter_mut().zip(fresh) {
-            // The executable goes on knowing the nodes it was made from.
-            *old = Step { node: old.node, enabled: old.enabled, ..new };
-        }
+        check_update(&steps, &fresh)?;
+        take_over(&mut steps, fresh);
         // Conditional nodes have the new graph's conditions now.
         *lock(&self.conditions) = graph.all_conditions();
         Ok(())
     }
 }
 
-/// Whether a step is the one of a node, or has it in the graph of a conditional node.
+/// Whether a step is the one of a node, or has it in a graph of its own.
 fn has_step(step: &Step, node: u64) -> bool {
-    step.node == node || step.bodies.iter().flatten().any(|step| has_step(step, node))
+    step.node == node || step.inner.iter().chain(step.bodies.iter().flatten()).any(|step| has_step(step, node))
 }
 
-/// The step of a node of the graph, or of the graph of a conditional node.
+/// The step of a node of the graph, or of the graph of a child graph node or a conditional one.
 fn find_step(steps: &mut [Step], node: u64) -> Option<&mut Step> {
     let step = steps.iter_mut().find(|step| has_step(step, node))?;
     if step.node == node {
         return Some(step);
     }
+    if step.inner.iter().any(|inner| has_step(inner, node)) {
+        return find_step(&mut step.inner, node);
+    }
     Arc::make_mut(&mut step.bodies).iter_mut().find_map(|body| find_step(body, node))
+}
+
+/// Whether a node is in the graph of a conditional node.
+fn is_in_body(steps: &[Step], node: u64) -> bool {
+    steps.iter().any(|step| step.bodies.iter().flatten().any(|inner| has_step(inner, node)) || is_in_body(&step.inner, node))
+}
+
+/// Checks that steps of a graph may replace those of an executable: they have the same shape, also
+/// in the graphs that belong to nodes.
+///
+/// # Errors
+/// What differs, and the node where it does (0 for the graph as a whole).
+fn check_update(steps: &[Step], fresh: &[Step]) -> Result<(), (Update, u64)> {
+    if fresh.len() != steps.len() {
+        return Err((Update::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, 0));
+    }
+    for (old, new) in steps.iter().zip(fresh) {
+        let reason = if old.after != new.after || old.bodies.len() != new.bodies.len() {
+            Update::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
+        } else if old.work.kind() != new.work.kind() {
+            Update::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED
+        } else if changes_context(&old.work, &new.work) {
+            Update::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE
+        } else {
+            check_update(&old.inner, &new.inner)?;
+            old.bodies.iter().zip(new.bodies.iter()).try_for_each(|(old, new)| check_update(old, new))?;
+            continue;
+        };
+        return Err((reason, new.node));
+    }
+    Ok(())
+}
+
+/// Replaces steps by others of the same shape. The executable goes on knowing the nodes that it was
+/// made from.
+fn take_over(steps: &mut [Step], fresh: Vec<Step>) {
+    for (old, mut new) in steps.iter_mut().zip(fresh) {
+        take_over(&mut old.inner, std::mem::take(&mut new.inner));
+        let bodies = Arc::try_unwrap(std::mem::take(&mut new.bodies)).unwrap_or_else(|shared| (*shared).clone());
+        for (old, new) in Arc::make_mut(&mut old.bodies).iter_mut().zip(bodies) {
+            take_over(old, new);
+        }
+        let (inner, bodies) = (std::mem::take(&mut old.inner), std::mem::take(&mut old.bodies));
+        *old = Step { node: old.node, enabled: old.enabled, inner, bodies, ..new };
+    }
 }
 
 fn changes_context(old: &Work, new: &Work) -> bool {

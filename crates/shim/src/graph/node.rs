@@ -18,9 +18,10 @@ use crate::{callback, context, copy, device, library, process};
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphConditionalHandle,
-    CUgraphConditionalNodeType as ConditionalKind, CUgraphEdgeData, CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams, CUgraphNodeType as Type, CUhostFn,
-    CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps, CUmemorytype, CUstreamBatchMemOpParams,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph,
+    CUgraphChildGraphNodeOwnership as Ownership, CUgraphConditionalHandle, CUgraphConditionalNodeType as ConditionalKind, CUgraphEdgeData,
+    CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams, CUgraphNodeType as Type, CUhostFn, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAllocationType,
+    CUmemLocation, CUmemLocationType, CUmemPoolProps, CUmemorytype, CUstreamBatchMemOpParams,
 };
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::Op;
@@ -102,6 +103,21 @@ pub(super) fn host_work(function: CUhostFn, data: *mut c_void) -> Try<Work> {
 /// The work of a child graph node: a copy of the graph as it is now.
 pub(super) fn child_work(child: CUgraph) -> Try<Work> {
     Ok(Work::Graph(find_graph(child)?.copy(true)?))
+}
+
+/// The graph that becomes the one of its node, if these are parameters of such a node.
+fn moved_child(params: *const CUgraphNodeParams) -> Try<Option<Arc<Graph>>> {
+    let given = get!(params);
+    if given.type_ != Type::CU_GRAPH_NODE_TYPE_GRAPH {
+        return Ok(None);
+    }
+    // SAFETY: the type says that this member of the union is set; it is plain data.
+    let child = unsafe { given.__bindgen_anon_1.graph };
+    match child.ownership {
+        Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => Ok(None),
+        Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => find_graph(child.graph).map(Some),
+        _ => Err(error::INVALID_VALUE),
+    }
 }
 
 /// The work of a node that records an event or waits for one.
@@ -308,7 +324,10 @@ pub unsafe fn cuGraphAddMemFreeNode(out: *mut CUgraphNode, handle: CUgraph, depe
 }
 
 pub unsafe fn cuGraphAddNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, params: *mut CUgraphNodeParams) -> Try {
-    add(out, handle, dependencies, count, |session| any_work(session, params))
+    add(out, handle, dependencies, count, |session| match moved_child(params)? {
+        Some(child) => child.move_into(&*find_graph(handle)?).map(|()| Work::Graph(child)),
+        None => any_work(session, params),
+    })
 }
 
 pub unsafe fn cuGraphAddNode_v2(
@@ -320,7 +339,10 @@ pub unsafe fn cuGraphAddNode_v2(
     params: *mut CUgraphNodeParams,
 ) -> Try {
     plain_edges(data, count)?;
-    add(out, handle, dependencies, count, |session| any_work(session, params))
+    add(out, handle, dependencies, count, |session| match moved_child(params)? {
+        Some(child) => child.move_into(&*find_graph(handle)?).map(|()| Work::Graph(child)),
+        None => any_work(session, params),
+    })
 }
 
 // ---- conditions

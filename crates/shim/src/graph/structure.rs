@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 pub struct Graph {
     /// The word that the program holds.
     pub handle: u64,
-    /// Belongs to a node or to a capture: the program cannot destroy it.
-    pub inner: bool,
+    /// Belongs to a node: the program cannot destroy it.
+    inner: Mutex<bool>,
     /// Its nodes, in the order in which they were added.
     pub nodes: Mutex<Vec<Arc<Node>>>,
     /// References to user objects that it keeps.
@@ -54,8 +54,37 @@ impl Graph {
     /// # Errors
     /// OUT_OF_MEMORY when there are too many.
     pub fn new(inner: bool) -> Try<Arc<Self>> {
-        let make = |handle| Arc::new(Self { handle, inner, nodes: Mutex::default(), held: Mutex::default(), conditions: Mutex::default() });
+        let make = |handle| Arc::new(Self { handle, inner: Mutex::new(inner), nodes: Mutex::default(), held: Mutex::default(), conditions: Mutex::default() });
         GRAPHS.insert(make).map(|(_, graph)| graph).ok_or(error::OUT_OF_MEMORY)
+    }
+
+    /// Whether it belongs to a node.
+    #[must_use]
+    pub fn is_inner(&self) -> bool {
+        *lock(&self.inner)
+    }
+
+    /// Makes it the graph of a node of another graph, with the nodes that it has. The program keeps
+    /// its handles.
+    ///
+    /// # Errors
+    /// INVALID_VALUE where it belongs to a node already, or has that other graph in itself.
+    pub fn move_into(&self, other: &Self) -> Try {
+        if self.contains(other.handle) || std::mem::replace(&mut *lock(&self.inner), true) {
+            return Err(error::INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// Whether this is the graph of that handle, or has it in one of its nodes.
+    fn contains(&self, handle: u64) -> bool {
+        let nodes = lock(&self.nodes).clone();
+        self.handle == handle
+            || nodes.iter().any(|node| match lock(&node.body).work.clone() {
+                Work::Graph(child) => child.contains(handle),
+                Work::Conditional(conditional) => conditional.bodies.iter().any(|body| body.contains(handle)),
+                _ => false,
+            })
     }
 
     /// The handle as C has it.
@@ -225,7 +254,7 @@ pub unsafe fn cuGraphCreate(out: *mut CUgraph, flags: c_uint) -> Try {
 pub unsafe fn cuGraphDestroy(handle: CUgraph) -> Try {
     process::find_connection()?;
     let graph = find_graph(handle)?;
-    if graph.inner {
+    if graph.is_inner() {
         return Err(error::INVALID_VALUE);
     }
     graph.end();

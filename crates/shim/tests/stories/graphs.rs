@@ -9,9 +9,9 @@ use crate::{capture, context, copy, event, graph, ipc, launch, loan, managed, me
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use cumux_abi::{
-    CU_STREAM_LEGACY, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent, CUfunction, CUgraph, CUgraphExec,
-    CUgraphInstantiate_flags, CUgraphMem_attribute, CUgraphNode, CUgraphNodeType, CUipcMemHandle, CUmemorytype, CUresult, CUstream, CUstreamCaptureMode,
-    CUstreamCaptureStatus,
+    CU_STREAM_LEGACY, CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent,
+    CUfunction, CUgraph, CUgraphChildGraphNodeOwnership, CUgraphExec, CUgraphInstantiate_flags, CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeType, CUipcMemHandle, CUmemorytype, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use cumux_wire::record::Op;
 use std::sync::Mutex;
@@ -643,6 +643,76 @@ fn clones_children_updates_and_structure() {
         graph::cuGraphAddDependencies(graph, &raw const node, &raw const empty, 1).unwrap();
         let mut circle = null_mut();
         assert_eq!(graph::cuGraphInstantiateWithFlags(&raw mut circle, graph, 0), Err(error::INVALID_VALUE));
+    }
+    end(context);
+}
+
+#[test]
+fn nodes_of_a_child_graph_are_changed_in_the_executable() {
+    let context = new_context();
+    let stream = new_stream(1);
+    let target = allocate(64);
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        let fill = |value| CUDA_MEMSET_NODE_PARAMS { dst: target, pitch: 0, value, elementSize: 4, width: 16, height: 1 };
+        let run = |exec| {
+            launch_exec(exec, stream);
+            stream::cuStreamSynchronize(stream).unwrap();
+            floats(target, 16)[0].to_bits()
+        };
+        let child_params = |graph, ownership| {
+            let mut params = CUgraphNodeParams { type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH, ..Default::default() };
+            params.__bindgen_anon_1.graph = CUDA_CHILD_GRAPH_NODE_PARAMS { graph, ownership };
+            params
+        };
+        let fills = [1, 2, 3, 4].map(fill);
+        // A moved child keeps its handles; a clone has others.
+        for ownership in
+            [CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE, CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE]
+        {
+            let is_moved = ownership == CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+            let (mut parent, mut child, mut inner) = (null_mut(), null_mut(), null_mut());
+            let (mut node, mut child_node): (CUgraphNode, CUgraphNode) = (null_mut(), null_mut());
+            graph::cuGraphCreate(&raw mut parent, 0).unwrap();
+            graph::cuGraphCreate(&raw mut child, 0).unwrap();
+            graph::cuGraphAddMemsetNode(&raw mut node, child, null(), 0, &raw const fills[0], context).unwrap();
+            let mut params = child_params(child, ownership);
+            graph::cuGraphAddNode_v2(&raw mut child_node, parent, null(), null(), 0, &raw mut params).unwrap();
+            graph::cuGraphChildGraphNodeGetGraph(child_node, &raw mut inner).unwrap();
+            assert_eq!(inner == child, is_moved);
+            let (mut known, mut count) = (null_mut(), 1);
+            graph::cuGraphGetNodes(inner, &raw mut known, &raw mut count).unwrap();
+            assert_eq!(known == node, is_moved);
+            let exec = instantiate(parent);
+            assert_eq!(run(exec), 1);
+            graph::cuGraphExecMemsetNodeSetParams(exec, known, &raw const fills[1], context).unwrap();
+            assert_eq!(run(exec), 2);
+            graph::cuGraphNodeSetEnabled(exec, known, 0).unwrap();
+            graph::cuGraphExecMemsetNodeSetParams(exec, known, &raw const fills[2], context).unwrap();
+            assert_eq!(run(exec), 2, "a disabled node does nothing");
+            graph::cuGraphNodeSetEnabled(exec, known, 1).unwrap();
+            // An update takes the parameters of the children, too, and leaves their nodes known.
+            let mut clone = null_mut();
+            graph::cuGraphClone(&raw mut clone, parent).unwrap();
+            let mut info = Default::default();
+            graph::cuGraphExecUpdate_v2(exec, clone, &raw mut info).unwrap();
+            assert_eq!(run(exec), 1);
+            graph::cuGraphExecMemsetNodeSetParams(exec, known, &raw const fills[3], context).unwrap();
+            assert_eq!(run(exec), 4);
+            // Another shape of a child is another shape.
+            let mut more = null_mut();
+            graph::cuGraphAddEmptyNode(&raw mut more, inner, null(), 0).unwrap();
+            assert_eq!(graph::cuGraphExecUpdate_v2(exec, parent, &raw mut info), Err(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE));
+            if is_moved {
+                assert_eq!(graph::cuGraphDestroy(child), Err(error::INVALID_VALUE), "it belongs to its node");
+                let mut again = child_params(child, ownership);
+                assert_eq!(graph::cuGraphAddNode_v2(&raw mut more, parent, null(), null(), 0, &raw mut again), Err(error::INVALID_VALUE));
+                let mut circle = child_params(parent, ownership);
+                assert_eq!(graph::cuGraphAddNode_v2(&raw mut more, child, null(), null(), 0, &raw mut circle), Err(error::INVALID_VALUE));
+            }
+            graph::cuGraphDestroy(parent).unwrap();
+            assert_eq!(graph::cuGraphDestroy(child).is_err(), is_moved, "a moved child ends with its parent");
+        }
     }
     end(context);
 }
