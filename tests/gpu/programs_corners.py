@@ -889,10 +889,11 @@ COMPILED = r"""
 #include <thrust/reduce.h>
 #include <thrust/sort.h>
 #include <cub/cub.cuh>
-__managed__ int counted;
+__managed__ int counted = 5;
+__managed__ float table[4] = {1, 2, 3, 4};
 __constant__ float scale;
 __device__ float everything[1024];
-__global__ void fill(float *x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { x[i] = i * scale; everything[i] = x[i] + 1; atomicAdd(&counted, 1); } }
+__global__ void fill(float *x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { x[i] = i * scale + table[i & 3]; everything[i] = x[i] + 1; atomicAdd(&counted, 1); } }
 __global__ void next(float *x, int n) { cudaGridDependencySynchronize(); int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] += 1; }
 __global__ void __cluster_dims__(2, 1, 1) by_cluster(float *x) {
     auto cluster = cooperative_groups::this_cluster();
@@ -907,6 +908,7 @@ int main() {
     const int n = 1024;
     float by = 0.5f, host[n], *x, total = 0;
     ASK(cudaMemcpyToSymbol(scale, &by, 4));
+    table[2] = 30;
     cudaStream_t s; ASK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
     ASK(cudaMallocAsync(&x, n * 4, s));
     fill<<<8, 128, 0, s>>>(x, n);
@@ -929,6 +931,7 @@ int main() {
     total = 0; for (int i = 0; i < n; i++) total += also[i];
     printf("result 1 %.9g %.9g\n", total, total);
     printf("result 1 %d %d\n", counted, counted);
+    ASK(cudaMemPrefetchAsync(table, sizeof table, cudaMemLocation{cudaMemLocationTypeDevice, 0}, 0, s));
     thrust::device_vector<int> v(5000);
     for (int i = 0; i < 5000; i++) v[i] = (i * 7919) % 5003;
     thrust::sort(v.begin(), v.end());

@@ -28,6 +28,7 @@ and version as it does. What is refused returns `CUDA_ERROR_NOT_SUPPORTED` (801)
 That every function answers as it stands here is tested: each is called in a served program, and each part that is refused (`stories::programs`); which
 ones wait for the executor is read from the sources (`listed` of `crates/shim`). It is tested on a software GPU. On a real card arrays, texture
 and surface objects are the driver's: it has what of `cuTexObjectCreate` is refused here, and they end with their executor (decision 0125). Kernels that say how a graph goes on (`cudaGraphSetConditional`) need PTX there: machine code says it to NVIDIA's driver alone, and such a kernel is refused once the program has made a condition (decision 0130).
+Managed memory is pinned host memory there, so `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS` is 0, and atomics of host and card at the same time lose sums behind PCIe.
 
 **Which of them programs ask for** is in their logs (`CUMUX_LOG`: \"is not supported\"). CuPy's and Numba's programs of `tests/programs` and 22 of
 NVIDIA's samples, from `clock` to `vectorAdd`, asked for none (`CUMUX_LOG=FILE cumux run --device sim:h200 -- PROGRAM`, 2026-11-25). `tests/gpu/programs.py` lists what Python programs on a card ask for.

@@ -196,7 +196,12 @@ impl GlobalsAllocator for New<'_> {
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError> {
         let session = self.session;
         let address = if managed {
-            let address = session.lock_then_deliver(|inner| session.managed(inner, self.device, bytes, align))?;
+            let address = session.lock_then_deliver(|inner| {
+                if inner.phase.is_closed() || inner.phase.is_elsewhere() {
+                    return Err(DeviceError::LetGo(format!("the session goes on elsewhere: no memory for variable {name}")));
+                }
+                session.managed(inner, self.device, bytes, align)
+            })?;
             // Code has the address; no announcement of the client's and no parameter names it.
             session.shared.cards.use_window(session.client(), address, bytes.max(1))?;
             address

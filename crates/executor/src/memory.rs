@@ -424,7 +424,9 @@ impl Session {
         if self.in_window(address, bytes) {
             let base = layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
             let end = inner.memory.managed.max((address + bytes).saturating_sub(base));
-            self.charge_again(self.device_index(0).unwrap_or(0), end - inner.memory.managed);
+            let owner = inner.objects.modules.values().find(|module| module.variables.iter().any(|(_, variable, _)| *variable == address));
+            let device = owner.map_or(0, |module| module.device);
+            self.charge_again(self.device_index(device).unwrap_or(0), end - inner.memory.managed);
             inner.memory.managed = end;
             return true;
         }

@@ -368,7 +368,10 @@ impl MappedAhead {
             drop(plan);
             let Ok(items) = shared.ask_keeper(|keeper| keeper.list(*client)) else { continue };
             watched.is_changed = false;
-            let pinned: Vec<(u64, u64)> = watched.pinned.iter().map(|(address, bytes)| (*address, *bytes)).collect();
+            let mut pinned: Vec<(u64, u64)> = watched.pinned.iter().map(|(address, bytes)| (*address, *bytes)).collect();
+            // Managed variables: nobody announces them.
+            let variables = watched.modules.values().flat_map(|module| &module.variables).map(|(_, at, bytes)| (*at, (*bytes).max(1)));
+            pinned.extend(variables.filter(|(at, bytes)| *at >= address && at.saturating_add(*bytes) <= address + layout::WINDOW_BYTES));
             let mut addresses = vec![address];
             if let Err(error) = shared.cards.expect_window(&device_indices, window.as_fd(), address, layout::WINDOW_BYTES, &pinned) {
                 tracing::debug!("the window of session {client} is not mapped in advance: {error}");

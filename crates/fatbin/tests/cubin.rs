@@ -172,6 +172,7 @@ fn managed_variables_have_blocks_of_their_own() {
     assert_eq!(managed("managed_count").unwrap().1, Some(5_i32.to_le_bytes().to_vec()));
     assert_eq!(managed("managed_table").unwrap().1, Some([1_f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat()));
     assert_eq!(managed("managed_zero").unwrap().1, None);
+    assert!(cubin.blocks.iter().all(|block| block.bytes > 0), "each section has other variables, too");
     let names: std::collections::BTreeSet<&str> = cubin.blocks.iter().map(|block| block.name.as_str()).collect();
     assert_eq!(names.len(), cubin.blocks.len());
 
@@ -210,6 +211,38 @@ fn managed_variables_have_blocks_of_their_own() {
     for name in ["managed_count", "managed_table", "managed_zero", "beside", "zero_beside"] {
         assert!(checked.contains(name), "{name}: {checked:?}");
     }
+}
+
+/// Each is a block of its own, that others have to deal with one by one.
+#[test]
+fn more_managed_variables_than_a_program_has_are_not_placed() {
+    let file = ElfFile64::<Endianness>::parse(MANAGED).unwrap();
+    let table = file.section_by_name(".symtab").unwrap();
+    let (start, bytes) = table.file_range().map(|(start, bytes)| (start as usize, bytes as usize)).unwrap();
+    let variable = file.symbols().find(|symbol| symbol.name() == Ok("managed_zero")).unwrap();
+    let home = variable.section_index().unwrap().0;
+    let entry = &MANAGED[start + 24 * variable.index().0..][..24];
+    let sections_at = u64::from_le_bytes(*MANAGED[40..].first_chunk().unwrap()) as usize;
+    let header = |n: usize| sections_at + 64 * n;
+    let with = |count: u64, size: u64| {
+        let mut image = MANAGED.to_vec();
+        let at = image.len() as u64;
+        let symbol = |n: u64| [&entry[..8], &(1 << 20 | n * 16).to_le_bytes()[..], &size.to_le_bytes()].concat();
+        let symbols = [&MANAGED[start..start + bytes], &(0..count).flat_map(symbol).collect::<Vec<u8>>()].concat();
+        image.extend_from_slice(&symbols);
+        // Names count each time that they are read, and no more may be read than there is.
+        image.resize(image.len() + (1 << 20), 0);
+        image[header(table.index().0) + 24..header(table.index().0) + 32].copy_from_slice(&at.to_le_bytes());
+        image[header(table.index().0) + 32..header(table.index().0) + 40].copy_from_slice(&(symbols.len() as u64).to_le_bytes());
+        // Their section takes no place in the file.
+        image[header(home) + 32..header(home) + 40].copy_from_slice(&(1_u64 << 24).to_le_bytes());
+        Cubin::read(&image).unwrap()
+    };
+    let (few, many, empty) = (with(1000, 4), with(5000, 4), with(5000, 0));
+    assert_eq!((few.blocks.iter().filter(|block| block.managed).count(), few.obstacle), (1003, None));
+    assert_eq!(many.obstacle, Some(Obstacle::Managed { most: 4096 }));
+    assert!(many.blocks.len() < 4200);
+    assert_eq!((empty.blocks.iter().filter(|block| block.managed).count(), empty.obstacle), (3, None), "they hold nothing");
 }
 
 /// As in NCCL: the driver's copy of the table serves, and everything else is placed.

@@ -75,7 +75,7 @@ pub unsafe fn cuMemFreeHost(address: *mut c_void) -> Try {
 fn known_host(address: *mut c_void) -> Try<Allocation> {
     let address = address.expose_provenance() as u64;
     let found = memory::read_allocations().find(address).copied();
-    found.filter(|known| known.on_host() || matches!(known.sort, Sort::Managed(_))).ok_or(error::INVALID_VALUE)
+    found.filter(|known| known.on_host() || known.is_managed()).ok_or(error::INVALID_VALUE)
 }
 
 pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, address: *mut c_void, flags: c_uint) -> Try {

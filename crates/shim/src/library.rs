@@ -11,6 +11,7 @@ use crate::function::attributes::{get_attribute, set_attribute, tell_parameter};
 use crate::function::{FUNCTIONS, Function};
 use crate::handle::{Kind, Table};
 use crate::image::{self, Given};
+use crate::log::unsupported;
 use crate::module::{MODULES, Module};
 use crate::sync::lock;
 use crate::{device, jit, process};
@@ -84,6 +85,10 @@ impl Library {
             instance.context = Some(context.id);
             instance.module.claim(context.id);
             return Ok(Arc::clone(&instance.module));
+        }
+        if self.first.has_managed_variables() {
+            // The program reaches one set of them, which the other instance would not use.
+            return Err(unsupported("a library with __managed__ variables in a second context"));
         }
         let module = Module::load(session, context.device, Some(context.id), &self.image[..].into(), true).map_err(|rejection| rejection.code)?;
         instances.push(Instance { context: Some(context.id), module: Arc::clone(&module) });

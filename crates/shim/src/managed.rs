@@ -40,7 +40,7 @@ pub unsafe fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: c_ui
 /// Whether all of a range is managed memory.
 fn check(address: u64, bytes: usize) -> Try {
     let allocations = memory::read_allocations();
-    let known = allocations.find(address).filter(|known| matches!(known.sort, Sort::Managed(_))).ok_or(error::INVALID_VALUE)?;
+    let known = allocations.find(address).filter(|known| known.is_managed()).ok_or(error::INVALID_VALUE)?;
     let end = address.checked_add(bytes as u64).ok_or(error::INVALID_VALUE)?;
     if bytes == 0 || end > known.end() { Err(error::INVALID_VALUE) } else { Ok(()) }
 }

@@ -202,6 +202,12 @@ impl Module {
         self.globals.get(name)
     }
 
+    /// True if it has `__managed__` variables.
+    #[must_use]
+    pub fn has_managed_variables(&self) -> bool {
+        self.globals().any(|global| global.managed)
+    }
+
     /// All variables.
     pub fn globals(&self) -> impl Iterator<Item = &GlobalInfo> {
         self.globals.values()

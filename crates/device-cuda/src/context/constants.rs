@@ -8,6 +8,7 @@
 use crate::driver::CardAddress;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// One `__constant__` variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,33 +21,64 @@ pub(crate) struct ConstantCopy {
     pub bytes: u64,
 }
 
+/// Copies nearer to each other than this are of one module, most likely.
+const GAP: u64 = 256;
+
 /// All `__constant__` variables of a client's modules, by the addresses of their copies, which do
 /// not overlap.
 #[derive(Debug, Default)]
-pub(crate) struct Constants(BTreeMap<CardAddress, ConstantCopy>);
+pub(crate) struct Constants {
+    copies: BTreeMap<CardAddress, ConstantCopy>,
+    spans: Spans,
+}
+
+/// Where the copies are, to be looked through without a lock: ranges in order, between which there
+/// is none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spans(Arc<[Range<CardAddress>]>);
+
+impl Spans {
+    /// False if there is no copy at this address.
+    pub(crate) fn may_have(&self, address: CardAddress) -> bool {
+        let at = self.0.partition_point(|span| span.start <= address);
+        at > 0 && self.0.get(at - 1).is_some_and(|span| address < span.end)
+    }
+}
 
 impl Constants {
     /// Adds the variables of a module.
     pub(crate) fn add(&mut self, variables: &[ConstantCopy]) {
-        self.0.extend(variables.iter().filter(|variable| variable.bytes > 0).map(|variable| (variable.copy, *variable)));
+        self.copies.extend(variables.iter().filter(|variable| variable.bytes > 0).map(|variable| (variable.copy, *variable)));
+        self.find_spans();
     }
 
     /// Removes the variables of a module.
     pub(crate) fn remove(&mut self, variables: &[ConstantCopy]) {
         for variable in variables {
-            self.0.remove(&variable.copy);
+            self.copies.remove(&variable.copy);
         }
+        self.find_spans();
     }
 
-    /// From the first byte of a copy to the end of the last one; empty if there are none.
-    pub(crate) fn bounds(&self) -> Range<CardAddress> {
-        let ends = self.0.first_key_value().zip(self.0.last_key_value());
-        ends.map_or(0..0, |((first, _), (last, variable))| *first..last + variable.bytes)
+    fn find_spans(&mut self) {
+        let mut spans: Vec<Range<CardAddress>> = Vec::new();
+        for ConstantCopy { copy, bytes, .. } in self.copies.values() {
+            match spans.last_mut().filter(|last| copy - last.end < GAP) {
+                Some(last) => last.end = copy + bytes,
+                None => spans.push(*copy..copy + bytes),
+            }
+        }
+        self.spans = Spans(spans.into());
+    }
+
+    /// Where the copies are now.
+    pub(crate) fn spans(&self) -> Spans {
+        self.spans.clone()
     }
 
     /// The variable whose copy has this byte.
     pub(crate) fn at(&self, address: CardAddress) -> Option<ConstantCopy> {
-        let (_, known) = self.0.range(..=address).next_back()?;
+        let (_, known) = self.copies.range(..=address).next_back()?;
         (address - known.copy < known.bytes).then_some(*known)
     }
 
@@ -54,7 +86,7 @@ impl Constants {
     /// the bank. From the last to the first.
     pub(crate) fn within(&self, address: CardAddress, bytes: u64) -> impl Iterator<Item = ConstantCopy> + '_ {
         let end = address.saturating_add(bytes);
-        let before = self.0.range(..end).rev().take_while(move |(_, known)| known.copy + known.bytes > address);
+        let before = self.copies.range(..end).rev().take_while(move |(_, known)| known.copy + known.bytes > address);
         before.filter_map(move |(_, known)| {
             let first = known.copy.max(address);
             let bytes = (known.copy + known.bytes).min(end).checked_sub(first).filter(|bytes| *bytes > 0)?;
@@ -77,7 +109,10 @@ mod tests {
         assert_eq!(within(1000, 16), [variable(1000, 70_000, 16)]);
         assert_eq!(within(1012, 6), [variable(1016, 80_000, 2), variable(1012, 70_012, 4)]);
         assert_eq!(within(0, u64::MAX).len(), 3);
-        assert_eq!((constants.bounds(), Constants::default().bounds()), (1000..5008, 0..0));
+        let spans = constants.spans();
+        assert_eq!(&*spans.0, [1000..1020, 5000..5008]);
+        assert_eq!([999, 1000, 1019, 1020, 4999, 5000, 5007, 5008].map(|at| spans.may_have(at)), [false, true, true, false, false, true, true, false]);
+        assert!(!Constants::default().spans().may_have(0));
         let at = |address| constants.at(address);
         assert_eq!((at(1000), at(1015), at(1019)), (Some(variable(1000, 70_000, 16)), Some(variable(1000, 70_000, 16)), Some(variable(1016, 80_000, 4))));
         assert_eq!((at(999), at(1020), at(4999), at(5008)), (None, None, None, None));

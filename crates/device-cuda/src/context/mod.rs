@@ -39,7 +39,7 @@ mod symbols;
 mod textures;
 
 pub(crate) use client::{ClientStream, ContextClient, Urgency};
-pub(crate) use constants::{ConstantCopy, Constants};
+pub(crate) use constants::{ConstantCopy, Constants, Spans};
 pub(crate) use expected_windows::ExpectedWindows;
 pub(crate) use extents::{Extents, MemoryKind};
 pub(crate) use facts::read_facts;

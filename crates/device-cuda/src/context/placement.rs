@@ -199,6 +199,15 @@ fn write_window(address: CardAddress, contents: &[u8]) -> Result<(), DeviceError
     Err(DeviceError::Invalid(format!("{} bytes at {address:#x} are in no window", contents.len())))
 }
 
+/// Sets bytes in the window of a client to zero.
+fn clear_window(address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+    static PIECE: [u8; 1 << 16] = [0; 1 << 16];
+    (0..bytes).step_by(PIECE.len()).try_for_each(|at| {
+        let rest = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(PIECE.len());
+        write_window(address + at, &PIECE[..rest])
+    })
+}
+
 fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut dyn GlobalsAllocator, extents: &Extents) -> Result<Placement, DeviceError> {
     let mut blocks = Vec::new();
     for block in &cubin.blocks {
@@ -213,9 +222,9 @@ fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut
     for (block, (address, restored)) in cubin.blocks.iter().zip(&blocks) {
         match block.contents(&code) {
             _ if *restored => {}
-            // They lie in the client's window, where memory is zero that nobody had before.
             Some(contents) if block.managed => place.fill(&mut || write_window(*address, contents))?,
-            None if block.managed => {}
+            // A module that is unloaded may have had the memory before a takeover.
+            None if block.managed => place.fill(&mut || clear_window(*address, block.bytes))?,
             Some(contents) => place.fill(&mut || extents.write(*address, contents, MemoryKind::Extent))?,
             None => place.fill(&mut || extents.clear(*address, block.bytes))?,
         }

@@ -41,7 +41,7 @@ const MOST_BORROWED_NS: i64 = 30_000_000;
 const NEWCOMERS_NS: u64 = 8_000_000;
 /// Orders that are not urgent are gathered until there are so many, or for so long, in nanoseconds:
 /// a stop for one chain costs nearly as much as one for many.
-const WORTH_A_STOP: usize = 8;
+const WORTH_A_STOP: usize = 16;
 const GATHERS_RARE_NS: u64 = 20_000_000;
 
 /// Orders that wait for answers.

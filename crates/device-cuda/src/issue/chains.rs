@@ -228,7 +228,13 @@ impl Chains {
                     _ => Occasion::TwinOfSegment,
                 };
                 // A twin may have been prepared, too. It is used at once: it has no parameters yet.
-                let twin = if is_lasting && found.is_some() { self.adopt_prepared(&beginning, shape, stream) } else { None };
+                let twin = if is_lasting && found.is_some() {
+                    self.adopt_prepared(&beginning, shape, stream)
+                } else if found.is_none() && occasion == Occasion::Chance {
+                    self.take_general(&beginning, shape, stream, &mut is_reached)
+                } else {
+                    None
+                };
                 if twin.is_none() {
                     order = self.order_chain(beginning.kernels, shape, Purpose::Own(stream), occasion, &mut is_reached);
                 }
@@ -252,7 +258,9 @@ impl Chains {
             None => {
                 // A batch that comes once is not worth a graph.
                 let often = if general < RETARGETED_LENGTH { VERY_OFTEN } else { AGAIN };
-                let again = self.makes_chains && order.is_none() && self.counts.count(shape ^ SHAPE_COUNTS) >= often;
+                // Equal kernels will soon have the chains that their stream has ordered.
+                let soon = is_endless && self.pending.has_own(stream);
+                let again = self.makes_chains && order.is_none() && !soon && self.counts.count(shape ^ SHAPE_COUNTS) >= often;
                 let order = if again { self.order_chain(beginning.kernels, shape, Purpose::General, Occasion::Chance, &mut is_reached) } else { order };
                 (None, order)
             }
@@ -302,6 +310,18 @@ impl Chains {
             }
         }
         best
+    }
+
+    /// Gives a stream a general chain that has these functions already. The stream needs none of its
+    /// own then, and no stop of the card. `None` if there is none that is free.
+    fn take_general(&mut self, batch: &Batch<'_>, shape: u64, stream: StreamId, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<OwnChain> {
+        let shelf = &mut self.by_length[batch.kernels.len()];
+        let is_general = |chain: &Chain| chain.purpose == Purpose::General && chain.shape() == shape && chain.can_hold(batch.kernels);
+        let free = shelf.iter_mut().filter(|(_, chain)| is_general(chain)).filter_map(|(index, chain)| chain.is_free(is_reached).then_some(index));
+        let index = free.min()?;
+        let different = shelf.chain(index).count_different(batch.launches);
+        shelf.change(index, |chain| chain.purpose = Purpose::Own(stream));
+        Some(OwnChain { index, different })
     }
 
     /// Finds a free chain that can be set to this batch, among those of its length. A chain with

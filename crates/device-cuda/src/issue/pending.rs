@@ -5,6 +5,7 @@
 
 use super::chain::Purpose;
 use crate::track::FenceWord;
+use cumux_device::StreamId;
 
 /// Most chains of an engine that are ordered and not made, and most of them that are not urgent.
 const MOST_PENDING: usize = 64;
@@ -103,6 +104,11 @@ impl PendingChains {
         self.0.iter().filter(|other| other.occasion == Occasion::Chance).count()
     }
 
+    /// True if one is for this stream.
+    pub(super) fn has_own(&self, stream: StreamId) -> bool {
+        self.0.iter().any(|other| other.purpose == Purpose::Own(stream))
+    }
+
     /// True if another one may be ordered: there is room, and none that may serve as well.
     pub(super) fn may_order(&self, length: usize, shape: u64, purpose: Purpose, occasion: Occasion) -> bool {
         let serves = |other: &PendingChain| other.length == length && other.purpose == purpose && (purpose == Purpose::General || other.shape == shape);
@@ -124,7 +130,6 @@ impl PendingChains {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cumux_device::StreamId;
 
     fn chain(word: usize, length: usize, shape: u64, purpose: Purpose, occasion: Occasion) -> PendingChain {
         PendingChain { length, shape, occasion, word: FenceWord(word), purpose }
@@ -142,6 +147,7 @@ mod tests {
         assert!(!may(&pending, 8, 9, Purpose::General), "a general chain is set to other kernels");
         assert!(may(&pending, 4, 7, Purpose::General) && may(&pending, 8, 7, own(1)));
         assert_eq!((pending.count_of(16), pending.count_of(4)), (1, 0));
+        assert!(pending.has_own(StreamId(1)) && !pending.has_own(StreamId(2)));
         pending.remove(first);
         assert!(may(&pending, 16, 7, own(1)), "it was made");
     }

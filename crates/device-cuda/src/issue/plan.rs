@@ -4,7 +4,7 @@
 use super::arrays::{End, Uncut, cut_array_copy};
 use super::constants::{follow_pointers, forward};
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
-use crate::context::{ClientModule, ContextClient, Kernel, KernelCode};
+use crate::context::{ClientModule, ContextClient, Kernel, KernelCode, Spans};
 use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
 use cumux_device::{CopyEnd, CopyExtent, Fault, Launch, Parameters, Rows, Work};
 use cumux_ranges::Access;
@@ -148,15 +148,15 @@ pub(crate) struct Planner<'a> {
     module: Option<(u32, Arc<ClientModule>)>,
     /// Where the client's pinned window is, if it has one.
     window: Range<CardAddress>,
-    /// Between these addresses are the copies of all of the client's `__constant__` variables.
-    constants: Range<CardAddress>,
+    /// Where the copies of the client's `__constant__` variables are.
+    constants: Spans,
 }
 
 impl<'a> Planner<'a> {
     /// A planner that has planned nothing yet.
     pub(crate) fn new(client: &'a ContextClient, limits: &'a LaunchLimits) -> Planner<'a> {
         let window = client.window.read().as_ref().map_or(0..0, |window| window.address()..window.address() + window.bytes());
-        let constants = client.constants.read().bounds();
+        let constants = client.constants.read().spans();
         Planner { client, limits, module: None, window, constants }
     }
 
@@ -246,8 +246,8 @@ fn plan_launch(planner: &mut Planner<'_>, launch: &mut Launch) -> Result<Plan, R
 }
 
 /// What follows a kernel that may write to `__constant__` variables.
-fn named_constants(client: &ContextClient, bounds: &Range<CardAddress>, parameters: &[u8]) -> Vec<CopyPiece> {
-    let mut pointers = words_of(parameters).filter(|word| bounds.contains(word)).peekable();
+fn named_constants(client: &ContextClient, spans: &Spans, parameters: &[u8]) -> Vec<CopyPiece> {
+    let mut pointers = words_of(parameters).filter(|word| spans.may_have(*word)).peekable();
     if pointers.peek().is_none() { Vec::new() } else { follow_pointers(&client.constants.read(), pointers) }
 }
 

@@ -61,6 +61,12 @@ pub enum Obstacle {
         /// The relocation's type.
         kind: u32,
     },
+    /// There are more managed variables than a program has.
+    #[error("the image has more than {most} managed variables")]
+    Managed {
+        /// So many there may be.
+        most: usize,
+    },
     /// A variable is initialised with the address of code, which only the driver knows.
     #[error("a variable is initialised with the address of {function}, which lies where the driver puts it")]
     CodeAddress {

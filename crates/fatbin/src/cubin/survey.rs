@@ -16,6 +16,8 @@ const HEAP: [&[u8]; 2] = [b"malloc\0", b"free\0"];
 const SECOND_FORM: [&[u8]; 2] = [b".nv.merc.", b".nv.capmerc"];
 /// Most tables of functions that are believed.
 const MOST_CALL_TABLES: usize = 4;
+/// Most `__managed__` variables, each of which is a block of its own.
+const MOST_MANAGED: usize = 4096;
 /// Names of text constants that the compiler makes.
 const LITERALS: [&[u8]; 5] = [b"$str", b"__unnamed_", b"__func__", b"__PRETTY_FUNCTION__", b"_$_str"];
 
@@ -106,6 +108,7 @@ pub(super) fn read(image: &[u8]) -> Result<Cubin, Obstacle> {
     survey.read_sections()?;
     survey.read_symbols()?;
     survey.read_relocations()?;
+    survey.empty_what_nobody_uses();
     if let Some(section) = survey.second_form.filter(|_| !survey.found.blocks.is_empty()) {
         survey.found.obstacle.get_or_insert(Obstacle::SecondForm { section });
     }
@@ -232,6 +235,13 @@ impl Survey<'_> {
     /// Gives a `__managed__` variable a block of its own.
     fn set_apart(&mut self, variable: &mut Variable) -> Result<(), Obstacle> {
         let Home::Block(section) = variable.home else { return Ok(()) };
+        if variable.bytes == 0 {
+            return Ok(());
+        }
+        if self.managed.0.len() >= MOST_MANAGED {
+            self.obstruct(Obstacle::Managed { most: MOST_MANAGED });
+            return Ok(());
+        }
         let next = self.found.blocks.len();
         let known = *self.managed.0.entry((section, variable.offset)).or_insert((variable.bytes, next));
         if known.0 != variable.bytes {
@@ -253,6 +263,17 @@ impl Survey<'_> {
         }
         (variable.home, variable.offset) = (Home::Block(known.1), 0);
         Ok(())
+    }
+
+    /// Of a section that has managed variables alone nothing is left, and nothing is placed.
+    fn empty_what_nobody_uses(&mut self) {
+        let Cubin { blocks, variables, references, .. } = &mut self.found;
+        let mut used = vec![self.managed.0.is_empty(); blocks.len()];
+        let homes = variables.iter().filter_map(|variable| if let Home::Block(block) = variable.home { Some(block) } else { None });
+        homes.chain(references.iter().map(|reference| reference.block)).for_each(|block| used[block] = true);
+        for (block, _) in blocks.iter_mut().zip(used).filter(|(_, is_used)| !is_used) {
+            (block.bytes, block.contents) = (0, None);
+        }
     }
 
     /// The variable that a symbol is the name of, if it is one.

@@ -5,7 +5,7 @@
 //! One file, although long: what a launch sends and what an update may change are to be read
 //! together.
 
-use super::node::{any_work, copy_work, event_work, host_work, kernel_work, set_work, values_work};
+use super::node::{any_work, child_of, copy_work, event_work, host_work, kernel_work, set_work, values_work};
 use super::objects::Held;
 use super::structure::Conditional;
 use super::{Condition, Graph, Work, assign_timelines, find_graph, order};
@@ -74,7 +74,7 @@ pub struct Exec {
     steps: Mutex<Vec<Step>>,
     tracks: Mutex<Tracks>,
     /// The program's objects stay while this does.
-    _held: Vec<Arc<Held>>,
+    held: Mutex<Vec<Arc<Held>>>,
     /// Conditions of all its graphs.
     conditions: Mutex<Vec<Arc<Condition>>>,
 }
@@ -313,9 +313,9 @@ impl Exec {
         if flags & !KNOWN_FLAGS != 0 {
             return Err(if flags & DEVICE_LAUNCH != 0 { unsupported("graphs that are launched from the device") } else { error::INVALID_VALUE });
         }
-        let (steps, held) = (Mutex::new(plan(graph)?), lock(&graph.held).clone());
+        let (steps, held) = (Mutex::new(plan(graph)?), Mutex::new(graph.all_held()));
         let conditions = Mutex::new(graph.all_conditions());
-        let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), _held: held, conditions });
+        let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), held, conditions });
         EXECS.insert(make).map(|(_, exec)| exec).ok_or(error::OUT_OF_MEMORY)
     }
 
@@ -399,13 +399,28 @@ impl Exec {
         if in_body {
             check_body(&[Step { work: work.clone(), inner: Vec::new(), bodies: Arc::default(), ..step.clone() }])?;
         }
-        if let Work::Graph(child) = &work {
-            step.inner = plan(child)?;
-        }
-        if let Work::Conditional(_) = &work {
+        if let Work::Conditional(_) | Work::Graph(_) = &work {
             return Err(error::INVALID_VALUE);
         }
         step.work = work;
+        Ok(())
+    }
+
+    /// Takes over the parameters of a graph of the same shape for a child graph node.
+    fn change_child(&self, node: u64, child: &Graph) -> Try {
+        let mut steps = lock(&self.steps);
+        let in_body = is_in_body(&steps, node);
+        let step = find_step(&mut steps, node).filter(|step| matches!(step.work, Work::Graph(_))).ok_or(error::INVALID_VALUE)?;
+        let fresh = plan(child)?;
+        if in_body {
+            check_body(&fresh)?;
+        }
+        check_update(&step.inner, &fresh).map_err(|_| error::INVALID_VALUE)?;
+        take_over(&mut step.inner, fresh);
+        drop(steps);
+        // What the graph before kept stays, too: launches under way may use it.
+        lock(&self.held).extend(child.all_held());
+        lock(&self.conditions).extend(child.all_conditions());
         Ok(())
     }
 
@@ -417,6 +432,10 @@ impl Exec {
         take_over(&mut steps, fresh);
         // Conditional nodes have the new graph's conditions now.
         *lock(&self.conditions) = graph.all_conditions();
+        drop(steps);
+        let before = std::mem::replace(&mut *lock(&self.held), graph.all_held());
+        // A destructor of the program's may call back.
+        drop(before);
         Ok(())
     }
 }
@@ -598,7 +617,8 @@ pub unsafe fn cuGraphExecHostNodeSetParams(handle: CUgraphExec, node: CUgraphNod
 }
 
 pub unsafe fn cuGraphExecChildGraphNodeSetParams(handle: CUgraphExec, node: CUgraphNode, child: CUgraph) -> Try {
-    change(handle, node, |_| super::node::child_work(child))
+    process::enter()?;
+    find_exec(handle)?.change_child(node.addr() as u64, &*find_graph(child)?)
 }
 
 pub unsafe fn cuGraphExecEventRecordNodeSetEvent(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> Try {
@@ -615,7 +635,11 @@ pub unsafe fn cuGraphExecBatchMemOpNodeSetParams(handle: CUgraphExec, node: CUgr
 }
 
 pub unsafe fn cuGraphExecNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) -> Try {
-    change(handle, node, |session| any_work(session, params))
+    match child_of(params)? {
+        // SAFETY: the C caller vouches for its arguments, and the older name asks the same of them.
+        Some(child) => unsafe { cuGraphExecChildGraphNodeSetParams(handle, node, child) },
+        None => change(handle, node, |session| any_work(session, params)),
+    }
 }
 
 pub unsafe fn cuGraphNodeSetEnabled(handle: CUgraphExec, node: CUgraphNode, enabled: c_uint) -> Try {

@@ -125,6 +125,16 @@ pub enum Work {
 }
 
 impl Work {
+    /// The graphs that belong to such a node.
+    #[must_use]
+    pub fn graphs(&self) -> &[Arc<Graph>] {
+        match self {
+            Work::Graph(child) => std::slice::from_ref(child),
+            Work::Conditional(conditional) => &conditional.bodies,
+            _ => &[],
+        }
+    }
+
     /// The type of such a node, as C has it.
     #[must_use]
     pub fn kind(&self) -> Type {

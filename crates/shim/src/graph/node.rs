@@ -101,22 +101,36 @@ pub(super) fn host_work(function: CUhostFn, data: *mut c_void) -> Try<Work> {
 }
 
 /// The work of a child graph node: a copy of the graph as it is now.
-pub(super) fn child_work(child: CUgraph) -> Try<Work> {
+fn child_work(child: CUgraph) -> Try<Work> {
     Ok(Work::Graph(find_graph(child)?.copy(true)?))
 }
 
-/// The graph that becomes the one of its node, if these are parameters of such a node.
-fn moved_child(params: *const CUgraphNodeParams) -> Try<Option<Arc<Graph>>> {
+/// The graph in parameters of a child graph node, and whose it is to be; `None` for other nodes.
+fn given_child(params: *const CUgraphNodeParams) -> Try<Option<(CUgraph, Ownership)>> {
     let given = get!(params);
     if given.type_ != Type::CU_GRAPH_NODE_TYPE_GRAPH {
         return Ok(None);
     }
     // SAFETY: the type says that this member of the union is set; it is plain data.
     let child = unsafe { given.__bindgen_anon_1.graph };
-    match child.ownership {
-        Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => Ok(None),
-        Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => find_graph(child.graph).map(Some),
-        _ => Err(error::INVALID_VALUE),
+    Ok(Some((child.graph, child.ownership)))
+}
+
+/// The graph whose parameters a child graph node of an executable gets, if these are parameters of
+/// such a node.
+pub(super) fn child_of(params: *const CUgraphNodeParams) -> Try<Option<CUgraph>> {
+    match given_child(params)? {
+        Some((child, Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE)) => Ok(Some(child)),
+        Some(_) => Err(error::INVALID_VALUE),
+        None => Ok(None),
+    }
+}
+
+/// The graph that becomes the one of its node, if these are parameters of such a node.
+fn moved_child(params: *const CUgraphNodeParams) -> Try<Option<Arc<Graph>>> {
+    match given_child(params)? {
+        Some((child, Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)) => find_graph(child).map(Some),
+        _ => Ok(None),
     }
 }
 
@@ -195,6 +209,8 @@ pub(super) fn any_work(session: &'static Connection, params: *mut CUgraphNodePar
                 set_work(&CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: m.elementSize, width, height })
             }
             Type::CU_GRAPH_NODE_TYPE_HOST => host_work(union.host.fn_, union.host.userData),
+            // Where a node is added, one that is moved does not come here.
+            Type::CU_GRAPH_NODE_TYPE_GRAPH if union.graph.ownership != Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => Err(error::INVALID_VALUE),
             Type::CU_GRAPH_NODE_TYPE_GRAPH => child_work(union.graph.graph),
             Type::CU_GRAPH_NODE_TYPE_EMPTY => Ok(Work::Empty),
             Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT => event_work(union.eventWait.event, false),
@@ -323,11 +339,18 @@ pub unsafe fn cuGraphAddMemFreeNode(out: *mut CUgraphNode, handle: CUgraph, depe
     add(out, handle, dependencies, count, |_| free_work(address))
 }
 
+fn add_any(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, params: *mut CUgraphNodeParams) -> Try {
+    process::enter()?;
+    let Some(child) = moved_child(params)? else {
+        return add(out, handle, dependencies, count, |session| any_work(session, params));
+    };
+    child.move_into(&*find_graph(handle)?)?;
+    let added = add(out, handle, dependencies, count, |_| Ok(Work::Graph(Arc::clone(&child))));
+    added.inspect_err(|_| child.move_back())
+}
+
 pub unsafe fn cuGraphAddNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, params: *mut CUgraphNodeParams) -> Try {
-    add(out, handle, dependencies, count, |session| match moved_child(params)? {
-        Some(child) => child.move_into(&*find_graph(handle)?).map(|()| Work::Graph(child)),
-        None => any_work(session, params),
-    })
+    add_any(out, handle, dependencies, count, params)
 }
 
 pub unsafe fn cuGraphAddNode_v2(
@@ -339,10 +362,7 @@ pub unsafe fn cuGraphAddNode_v2(
     params: *mut CUgraphNodeParams,
 ) -> Try {
     plain_edges(data, count)?;
-    add(out, handle, dependencies, count, |session| match moved_child(params)? {
-        Some(child) => child.move_into(&*find_graph(handle)?).map(|()| Work::Graph(child)),
-        None => any_work(session, params),
-    })
+    add_any(out, handle, dependencies, count, params)
 }
 
 // ---- conditions
@@ -378,7 +398,9 @@ fn change(handle: CUgraphNode, work: impl FnOnce(&'static Connection) -> Try<Wor
     if body.work.kind() != work.kind() || matches!(work, Work::Conditional(_)) {
         return Err(error::INVALID_VALUE);
     }
-    body.work = work;
+    let before = std::mem::replace(&mut body.work, work);
+    drop(body);
+    before.graphs().iter().for_each(|graph| graph.end());
     Ok(())
 }
 

@@ -76,14 +76,18 @@ impl Graph {
         Ok(())
     }
 
+    /// Gives it back to the program: it did not become the graph of a node.
+    pub fn move_back(&self) {
+        *lock(&self.inner) = false;
+    }
+
     /// Whether this is the graph of that handle, or has it in one of its nodes.
     fn contains(&self, handle: u64) -> bool {
         let nodes = lock(&self.nodes).clone();
         self.handle == handle
-            || nodes.iter().any(|node| match lock(&node.body).work.clone() {
-                Work::Graph(child) => child.contains(handle),
-                Work::Conditional(conditional) => conditional.bodies.iter().any(|body| body.contains(handle)),
-                _ => false,
+            || nodes.iter().any(|node| {
+                let work = lock(&node.body).work.clone();
+                work.graphs().iter().any(|graph| graph.contains(handle))
             })
     }
 
@@ -147,16 +151,23 @@ impl Graph {
     pub fn end(&self) {
         GRAPHS.remove(self.handle);
         let nodes: Vec<Arc<Node>> = lock(&self.nodes).drain(..).collect();
-        for node in nodes {
-            NODES.remove(node.handle);
-            match &lock(&node.body).work {
-                Work::Graph(child) => child.end(),
-                Work::Conditional(conditional) => conditional.bodies.iter().for_each(|body| body.end()),
-                _ => {}
-            }
-        }
-        lock(&self.held).clear();
+        nodes.iter().for_each(|node| node.end());
+        let held = std::mem::take(&mut *lock(&self.held));
         lock(&self.conditions).clear();
+        // A destructor of the program's may call back.
+        drop(held);
+    }
+
+    /// What it keeps of the program's objects, and what all graphs in it keep.
+    #[must_use]
+    pub fn all_held(&self) -> Vec<Arc<Held>> {
+        let mut found = lock(&self.held).clone();
+        let nodes = lock(&self.nodes).clone();
+        for node in nodes {
+            let work = lock(&node.body).work.clone();
+            work.graphs().iter().for_each(|graph| found.extend(graph.all_held()));
+        }
+        found
     }
 
     /// Its conditions, and those of all graphs in it.
@@ -235,6 +246,13 @@ impl Conditional {
 }
 
 impl Node {
+    /// Takes it and the graphs that belong to it out of the tables.
+    fn end(&self) {
+        NODES.remove(self.handle);
+        let work = lock(&self.body).work.clone();
+        work.graphs().iter().for_each(|graph| graph.end());
+    }
+
     /// The handle as C has it.
     #[must_use]
     pub fn as_c(&self) -> CUgraphNode {
@@ -279,12 +297,14 @@ pub unsafe fn cuGraphDestroyNode(handle: CUgraphNode) -> Try {
     process::enter()?;
     let node = find_node(handle)?;
     let owner = GRAPHS.get(node.graph).ok_or(error::INVALID_VALUE)?;
-    let mut nodes = lock(&owner.nodes);
-    nodes.retain(|other| other.handle != node.handle);
-    for other in nodes.iter() {
-        lock(&other.body).after.retain(|wait| *wait != node.handle);
+    {
+        let mut nodes = lock(&owner.nodes);
+        nodes.retain(|other| other.handle != node.handle);
+        for other in nodes.iter() {
+            lock(&other.body).after.retain(|wait| *wait != node.handle);
+        }
     }
-    NODES.remove(node.handle);
+    node.end();
     Ok(())
 }
 

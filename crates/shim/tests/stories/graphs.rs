@@ -718,6 +718,96 @@ fn nodes_of_a_child_graph_are_changed_in_the_executable() {
 }
 
 #[test]
+fn graphs_of_nodes_are_replaced_destroyed_and_kept_with_them() {
+    let context = new_context();
+    let stream = new_stream(1);
+    let target = allocate(64);
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        let fills = [1, 2].map(|value| CUDA_MEMSET_NODE_PARAMS { dst: target, pitch: 0, value, elementSize: 4, width: 16, height: 1 });
+        let child_of = |fill: &CUDA_MEMSET_NODE_PARAMS| {
+            let (mut child, mut node) = (null_mut(), null_mut());
+            graph::cuGraphCreate(&raw mut child, 0).unwrap();
+            graph::cuGraphAddMemsetNode(&raw mut node, child, null(), 0, &raw const *fill, context).unwrap();
+            (child, node)
+        };
+        let moved = |graph| {
+            let mut params = CUgraphNodeParams { type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH, ..Default::default() };
+            params.__bindgen_anon_1.graph =
+                CUDA_CHILD_GRAPH_NODE_PARAMS { graph, ownership: CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE };
+            params
+        };
+        let (mut parent, mut child_node): (CUgraph, CUgraphNode) = (null_mut(), null_mut());
+        graph::cuGraphCreate(&raw mut parent, 0).unwrap();
+        let ((child, node), (other, _)) = (child_of(&fills[0]), child_of(&fills[1]));
+        // A move that fails leaves the child the program's.
+        let mut params = moved(child);
+        assert_eq!(graph::cuGraphAddNode_v2(&raw mut child_node, parent, &raw const node, null(), 1, &raw mut params), Err(error::INVALID_VALUE));
+        graph::cuGraphAddNode_v2(&raw mut child_node, parent, null(), null(), 0, &raw mut params).unwrap();
+        let exec = instantiate(parent);
+        let run = || {
+            launch_exec(exec, stream);
+            stream::cuStreamSynchronize(stream).unwrap();
+            floats(target, 16)[0].to_bits()
+        };
+        // An executable's child graph node gets the parameters of a graph of its shape, and its
+        // nodes go on being known.
+        let mut wanted = moved(other);
+        assert_eq!(graph::cuGraphExecNodeSetParams(exec, child_node, &raw mut wanted), Err(error::INVALID_VALUE), "it keeps its own");
+        graph::cuGraphExecChildGraphNodeSetParams(exec, child_node, other).unwrap();
+        assert_eq!(run(), 2);
+        graph::cuGraphExecMemsetNodeSetParams(exec, node, &raw const fills[0], context).unwrap();
+        assert_eq!(run(), 1);
+        let (mut empty, mut more) = (null_mut(), null_mut());
+        graph::cuGraphCreate(&raw mut empty, 0).unwrap();
+        assert_eq!(graph::cuGraphExecChildGraphNodeSetParams(exec, child_node, empty), Err(error::INVALID_VALUE), "another shape");
+        // The child ends with its node.
+        graph::cuGraphDestroyNode(child_node).unwrap();
+        assert_eq!(graph::cuGraphAddEmptyNode(&raw mut more, child, null(), 0), Err(error::INVALID_VALUE));
+        assert_eq!(run(), 1, "the executable is as it was");
+        for graph in [parent, other, empty] {
+            graph::cuGraphDestroy(graph).unwrap();
+        }
+    }
+    end(context);
+}
+
+#[test]
+fn an_executable_keeps_the_objects_of_children() {
+    static ENDED: Mutex<u32> = Mutex::new(0);
+    unsafe extern "C" fn ended(_data: *mut c_void) {
+        *ENDED.lock().unwrap() += 1;
+    }
+    let context = new_context();
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        let (mut parent, mut child, mut node, mut object) = (null_mut(), null_mut(), null_mut(), null_mut());
+        graph::cuGraphCreate(&raw mut parent, 0).unwrap();
+        graph::cuGraphCreate(&raw mut child, 0).unwrap();
+        graph::cuUserObjectCreate(&raw mut object, null_mut(), Some(ended), 1, 1).unwrap();
+        graph::cuGraphRetainUserObject(child, object, 1, 1).unwrap();
+        let mut params = CUgraphNodeParams { type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH, ..Default::default() };
+        params.__bindgen_anon_1.graph =
+            CUDA_CHILD_GRAPH_NODE_PARAMS { graph: child, ownership: CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE };
+        graph::cuGraphAddNode_v2(&raw mut node, parent, null(), null(), 0, &raw mut params).unwrap();
+        let exec = instantiate(parent);
+        graph::cuGraphDestroy(parent).unwrap();
+        assert_eq!(*ENDED.lock().unwrap(), 0, "the executable still uses it");
+        // An update exchanges what is kept.
+        let (mut plain, mut empty, mut inside, mut info) = (null_mut(), null_mut(), null_mut(), Default::default());
+        graph::cuGraphCreate(&raw mut plain, 0).unwrap();
+        graph::cuGraphCreate(&raw mut empty, 0).unwrap();
+        graph::cuGraphAddChildGraphNode(&raw mut inside, plain, null(), 0, empty).unwrap();
+        graph::cuGraphExecUpdate_v2(exec, plain, &raw mut info).unwrap();
+        assert_eq!(*ENDED.lock().unwrap(), 1);
+        graph::cuGraphExecDestroy(exec).unwrap();
+        assert_eq!(*ENDED.lock().unwrap(), 1);
+        context::cuCtxSynchronize().unwrap();
+    }
+    end(context);
+}
+
+#[test]
 fn user_objects_end_with_their_last_user() {
     static ENDED: Mutex<u32> = Mutex::new(0);
     unsafe extern "C" fn ended(_data: *mut c_void) {
