@@ -227,7 +227,7 @@ fn more_managed_variables_than_a_program_has_are_not_placed() {
     let with = |count: u64, size: u64| {
         let mut image = MANAGED.to_vec();
         let at = image.len() as u64;
-        let symbol = |n: u64| [&entry[..8], &(1 << 20 | n * 16).to_le_bytes()[..], &size.to_le_bytes()].concat();
+        let symbol = |n: u64| [&entry[..8], &((1 << 20) + n * 16).to_le_bytes()[..], &size.to_le_bytes()].concat();
         let symbols = [&MANAGED[start..start + bytes], &(0..count).flat_map(symbol).collect::<Vec<u8>>()].concat();
         image.extend_from_slice(&symbols);
         // Names count each time that they are read, and no more may be read than there is.

@@ -312,8 +312,8 @@ impl Chains {
         best
     }
 
-    /// Gives a stream a general chain that has these functions already. The stream needs none of its
-    /// own then, and no stop of the card. `None` if there is none that is free.
+    /// Gives a stream a general chain that has these functions already. The stream needs none of
+    /// its own then, and no stop of the card. `None` if there is none that is free.
     fn take_general(&mut self, batch: &Batch<'_>, shape: u64, stream: StreamId, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<OwnChain> {
         let shelf = &mut self.by_length[batch.kernels.len()];
         let is_general = |chain: &Chain| chain.purpose == Purpose::General && chain.shape() == shape && chain.can_hold(batch.kernels);
