@@ -98,7 +98,7 @@ def versions():
 
 PAGE = """# Python programs on a card
 
-Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py` and `programs_corners.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
+Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py`, `programs_corners.py` and `programs_interfaces.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
 cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux, {neither} fail without it, too, and {bad} fail through it alone.{copies}
 
 Versions: {versions}.

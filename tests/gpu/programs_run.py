@@ -9,7 +9,7 @@ import sys
 
 from programs_ready import CASES
 
-FILES = ("programs_cases", "programs_packages", "programs_corners")
+FILES = ("programs_cases", "programs_packages", "programs_corners", "programs_interfaces")
 
 
 def numbers_of(array):
@@ -23,11 +23,11 @@ def numbers_of(array):
 
 
 def main():
-    import numpy
     for file in FILES:
         importlib.import_module(file)
     if sys.argv[1] == "--list":
         return print("\n".join(CASES))
+    import numpy
     for array in CASES[sys.argv[1]]():
         values = numbers_of(array)
         weights = numpy.cos(numpy.arange(values.size))

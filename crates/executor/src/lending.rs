@@ -297,7 +297,7 @@ impl Session {
             }
         }
         for (address, (bytes, lent)) in inner.objects.kept.clone() {
-            if !self.restore_slice(inner, address, bytes) {
+            if !self.restore_slice(inner, 0, address, bytes) {
                 return Err(ExecutorError::Damaged(format!("the allocation at {address:#x} cannot be restored")));
             }
             if let Some(loan) = self.as_loan(inner, address, bytes, lent) {

@@ -408,9 +408,10 @@ impl Session {
         address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + layout::WINDOW_BYTES)
     }
 
-    /// Places what was allocated before a takeover: its range is taken and permitted again.
-    pub(crate) fn restore_range(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
-        if !self.restore_slice(inner, address, bytes) {
+    /// Places what was allocated before a takeover: its range is taken and permitted again. What
+    /// lies in the window, a managed variable, is charged as memory of `device`.
+    pub(crate) fn restore_range(&self, inner: &mut Inner, device: u32, address: u64, bytes: u64) -> bool {
+        if !self.restore_slice(inner, device, address, bytes) {
             return false;
         }
         if !self.in_window(address, bytes) {
@@ -420,12 +421,10 @@ impl Session {
     }
 
     /// As [`Session::restore_range`], for memory that the client may not touch.
-    pub(crate) fn restore_slice(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
+    pub(crate) fn restore_slice(&self, inner: &mut Inner, device: u32, address: u64, bytes: u64) -> bool {
         if self.in_window(address, bytes) {
             let base = layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
             let end = inner.memory.managed.max((address + bytes).saturating_sub(base));
-            let owner = inner.objects.modules.values().find(|module| module.variables.iter().any(|(_, variable, _)| *variable == address));
-            let device = owner.map_or(0, |module| module.device);
             self.charge_again(self.device_index(device).unwrap_or(0), end - inner.memory.managed);
             inner.memory.managed = end;
             return true;

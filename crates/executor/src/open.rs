@@ -357,14 +357,17 @@ impl Session {
         }
         let damaged = |what: &str, address: u64| ExecutorError::Damaged(format!("{what} at {address:#x} cannot be restored"));
         for (address, bytes) in inner.objects.allocations.clone() {
-            if !self.restore_range(inner, address, bytes) {
+            if !self.restore_range(inner, 0, address, bytes) {
                 return Err(damaged("the allocation", address));
             }
         }
         self.restore_loans(inner)?;
-        let variables: Vec<(u64, u64)> = inner.objects.modules.values().flat_map(|m| m.variables.iter().map(|(_, a, b)| (*a, *b))).collect();
-        for (address, bytes) in variables {
-            if !self.restore_range(inner, address, bytes) {
+        let variables = inner.objects.modules.values().flat_map(|module| module.variables.iter().map(|(_, address, bytes)| (*address, *bytes, module.device)));
+        let mut variables: Vec<(u64, u64, u32)> = variables.collect();
+        // What lies in the window is charged from its beginning on.
+        variables.sort_unstable();
+        for (address, bytes, device) in variables {
+            if !self.restore_range(inner, device, address, bytes) {
                 return Err(damaged("the variable", address));
             }
         }

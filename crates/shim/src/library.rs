@@ -87,8 +87,8 @@ impl Library {
             return Ok(Arc::clone(&instance.module));
         }
         if self.first.has_managed_variables() {
-            // The program reaches one set of them, which the other instance would not use.
-            return Err(unsupported("a library with __managed__ variables in a second context"));
+            // The program reaches one set of them, which this instance would not use.
+            return Err(unsupported("a library with __managed__ variables in a second context or on another device"));
         }
         let module = Module::load(session, context.device, Some(context.id), &self.image[..].into(), true).map_err(|rejection| rejection.code)?;
         instances.push(Instance { context: Some(context.id), module: Arc::clone(&module) });

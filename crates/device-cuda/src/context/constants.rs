@@ -63,8 +63,9 @@ impl Constants {
     fn find_spans(&mut self) {
         let mut spans: Vec<Range<CardAddress>> = Vec::new();
         for ConstantCopy { copy, bytes, .. } in self.copies.values() {
-            match spans.last_mut().filter(|last| copy - last.end < GAP) {
-                Some(last) => last.end = copy + bytes,
+            // An image may say that two of its variables share bytes.
+            match spans.last_mut().filter(|last| copy.saturating_sub(last.end) < GAP) {
+                Some(last) => last.end = last.end.max(copy + bytes),
                 None => spans.push(*copy..copy + bytes),
             }
         }
@@ -113,6 +114,9 @@ mod tests {
         assert_eq!(&*spans.0, [1000..1020, 5000..5008]);
         assert_eq!([999, 1000, 1019, 1020, 4999, 5000, 5007, 5008].map(|at| spans.may_have(at)), [false, true, true, false, false, true, true, false]);
         assert!(!Constants::default().spans().may_have(0));
+        let mut overlapping = Constants::default();
+        overlapping.add(&[variable(1000, 70_000, 100), variable(1010, 70_010, 10)]);
+        assert_eq!((overlapping.spans().0.len(), overlapping.spans().0.first()), (1, Some(&(1000..1100))));
         let at = |address| constants.at(address);
         assert_eq!((at(1000), at(1015), at(1019)), (Some(variable(1000, 70_000, 16)), Some(variable(1000, 70_000, 16)), Some(variable(1016, 80_000, 4))));
         assert_eq!((at(999), at(1020), at(4999), at(5008)), (None, None, None, None));

@@ -230,7 +230,7 @@ impl Chains {
                 // A twin may have been prepared, too. It is used at once: it has no parameters yet.
                 let twin = if is_lasting && found.is_some() {
                     self.adopt_prepared(&beginning, shape, stream)
-                } else if found.is_none() && occasion == Occasion::Chance {
+                } else if is_endless && !is_lasting && twins == 0 {
                     self.take_general(&beginning, shape, stream, &mut is_reached)
                 } else {
                     None
@@ -313,9 +313,14 @@ impl Chains {
     }
 
     /// Gives a stream a general chain that has these functions already. The stream needs none of
-    /// its own then, and no stop of the card. `None` if there is none that is free.
+    /// its own then, and no stop of the card. `None` if there is none that is free, or if another
+    /// general chain could not be made in its place.
     fn take_general(&mut self, batch: &Batch<'_>, shape: u64, stream: StreamId, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<OwnChain> {
-        let shelf = &mut self.by_length[batch.kernels.len()];
+        let length = batch.kernels.len();
+        if self.by_length[length].len() + self.pending.count_of(length) >= chain_limit(length) {
+            return None;
+        }
+        let shelf = &mut self.by_length[length];
         let is_general = |chain: &Chain| chain.purpose == Purpose::General && chain.shape() == shape && chain.can_hold(batch.kernels);
         let free = shelf.iter_mut().filter(|(_, chain)| is_general(chain)).filter_map(|(index, chain)| chain.is_free(is_reached).then_some(index));
         let index = free.min()?;

@@ -238,7 +238,7 @@ impl Survey<'_> {
         if variable.bytes == 0 {
             return Ok(());
         }
-        if self.managed.0.len() >= MOST_MANAGED {
+        if self.managed.0.len() >= MOST_MANAGED && !self.managed.0.contains_key(&(section, variable.offset)) {
             self.obstruct(Obstacle::Managed { most: MOST_MANAGED });
             return Ok(());
         }

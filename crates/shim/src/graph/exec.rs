@@ -5,10 +5,11 @@
 //! One file, although long: what a launch sends and what an update may change are to be read
 //! together.
 
+use super::kept::Kept;
 use super::node::{any_work, child_of, copy_work, event_work, host_work, kernel_work, set_work, values_work};
-use super::objects::Held;
+use super::objects::{end_what_is_over, let_go};
 use super::structure::Conditional;
-use super::{Condition, Graph, Work, assign_timelines, find_graph, order};
+use super::{Graph, Work, assign_timelines, find_graph, order};
 use crate::connection::Connection;
 use crate::connection::pipe::{Role, TimelineId};
 use crate::ffi::{Try, error, get, put, put_if};
@@ -73,10 +74,8 @@ pub struct Exec {
     flags: u64,
     steps: Mutex<Vec<Step>>,
     tracks: Mutex<Tracks>,
-    /// The program's objects stay while this does.
-    held: Mutex<Vec<Arc<Held>>>,
-    /// Conditions of all its graphs.
-    conditions: Mutex<Vec<Arc<Condition>>>,
+    /// The program's objects and the conditions of all its graphs.
+    kept: Mutex<Kept>,
 }
 
 /// Puts a graph's nodes into order.
@@ -313,9 +312,8 @@ impl Exec {
         if flags & !KNOWN_FLAGS != 0 {
             return Err(if flags & DEVICE_LAUNCH != 0 { unsupported("graphs that are launched from the device") } else { error::INVALID_VALUE });
         }
-        let (steps, held) = (Mutex::new(plan(graph)?), Mutex::new(graph.all_held()));
-        let conditions = Mutex::new(graph.all_conditions());
-        let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), held, conditions });
+        let (steps, kept) = (Mutex::new(plan(graph)?), Mutex::new(Kept::of(graph)));
+        let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), kept });
         EXECS.insert(make).map(|(_, exec)| exec).ok_or(error::OUT_OF_MEMORY)
     }
 
@@ -355,7 +353,7 @@ impl Exec {
         if let Some((timeline, seq)) = tracks.end {
             session.hold_timeline(stream.timeline, timeline, seq)?;
         }
-        for condition in lock(&self.conditions).iter() {
+        for condition in lock(&self.kept).conditions() {
             condition.assign_default(session, stream.timeline)?;
         }
         let home = (context.group, stream.device);
@@ -407,7 +405,7 @@ impl Exec {
     }
 
     /// Takes over the parameters of a graph of the same shape for a child graph node.
-    fn change_child(&self, node: u64, child: &Graph) -> Try {
+    fn change_child(&self, session: &Connection, node: u64, child: &Graph) -> Try {
         let mut steps = lock(&self.steps);
         let in_body = is_in_body(&steps, node);
         let step = find_step(&mut steps, node).filter(|step| matches!(step.work, Work::Graph(_))).ok_or(error::INVALID_VALUE)?;
@@ -418,24 +416,23 @@ impl Exec {
         check_update(&step.inner, &fresh).map_err(|_| error::INVALID_VALUE)?;
         take_over(&mut step.inner, fresh);
         drop(steps);
-        // What the graph before kept stays, too: launches under way may use it.
-        lock(&self.held).extend(child.all_held());
-        lock(&self.conditions).extend(child.all_conditions());
+        let before = lock(&self.kept).change_child(node, child);
+        let end = lock(&self.tracks).end;
+        let_go(session, end, before);
         Ok(())
     }
 
     /// Takes over the parameters of a graph of the same shape; else says what differs and where.
-    fn update(&self, graph: &Graph) -> Result<(), (Update, u64)> {
+    fn update(&self, session: &Connection, graph: &Graph) -> Result<(), (Update, u64)> {
         let mut steps = lock(&self.steps);
         let fresh = plan(graph).map_err(|_| (Update::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, 0))?;
         check_update(&steps, &fresh)?;
         take_over(&mut steps, fresh);
         // Conditional nodes have the new graph's conditions now.
-        *lock(&self.conditions) = graph.all_conditions();
+        let before = std::mem::replace(&mut *lock(&self.kept), Kept::of(graph));
         drop(steps);
-        let before = std::mem::replace(&mut *lock(&self.held), graph.all_held());
-        // A destructor of the program's may call back.
-        drop(before);
+        let end = lock(&self.tracks).end;
+        let_go(session, end, before.into_held());
         Ok(())
     }
 }
@@ -551,9 +548,13 @@ pub unsafe fn cuGraphInstantiateWithParams(out: *mut CUgraphExec, handle: CUgrap
 pub unsafe fn cuGraphExecDestroy(handle: CUgraphExec) -> Try {
     let session = process::find_connection()?;
     let exec = EXECS.remove(handle.addr() as u64).ok_or(error::INVALID_VALUE)?;
-    for timeline in lock(&exec.tracks).timelines.drain(..) {
-        session.free_timeline(timeline);
-    }
+    let end = {
+        let mut tracks = lock(&exec.tracks);
+        tracks.timelines.drain(..).for_each(|timeline| session.free_timeline(timeline));
+        tracks.end
+    };
+    let kept = std::mem::take(&mut *lock(&exec.kept));
+    let_go(session, end, kept.into_held());
     Ok(())
 }
 
@@ -567,6 +568,7 @@ pub unsafe fn cuGraphExecGetFlags(handle: CUgraphExec, out: *mut u64) -> Try {
 
 pub unsafe fn cuGraphLaunch(handle: CUgraphExec, stream: CUstream) -> Try {
     let session = process::enter()?;
+    end_what_is_over(session);
     let exec = find_exec(handle)?;
     let stream = context::stream(session, stream)?;
     if crate::capture::is_capturing(&stream) {
@@ -617,8 +619,8 @@ pub unsafe fn cuGraphExecHostNodeSetParams(handle: CUgraphExec, node: CUgraphNod
 }
 
 pub unsafe fn cuGraphExecChildGraphNodeSetParams(handle: CUgraphExec, node: CUgraphNode, child: CUgraph) -> Try {
-    process::enter()?;
-    find_exec(handle)?.change_child(node.addr() as u64, &*find_graph(child)?)
+    let session = process::enter()?;
+    find_exec(handle)?.change_child(session, node.addr() as u64, &*find_graph(child)?)
 }
 
 pub unsafe fn cuGraphExecEventRecordNodeSetEvent(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> Try {
@@ -664,8 +666,8 @@ pub unsafe fn cuGraphNodeGetEnabled(handle: CUgraphExec, node: CUgraphNode, out:
 }
 
 fn update(handle: CUgraphExec, graph_handle: CUgraph) -> Try<Result<(), (Update, u64)>> {
-    process::enter()?;
-    Ok(find_exec(handle)?.update(&*find_graph(graph_handle)?))
+    let session = process::enter()?;
+    Ok(find_exec(handle)?.update(session, &*find_graph(graph_handle)?))
 }
 
 pub unsafe fn cuGraphExecUpdate_v2(handle: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) -> Try {

@@ -5,15 +5,16 @@
 //! - [`node`]: what nodes do; adding them and changing them.
 //! - [`exec`]: executables, and how a launch becomes records.
 //! - [`condition`]: what kernels say of the nodes behind them.
+//! - [`kept`]: what an executable keeps of the graphs that it was made from.
 //! - [`objects`]: user objects, the program's own destructors.
 
 mod condition;
 mod exec;
+mod kept;
 mod node;
 mod objects;
 mod structure;
 
-pub use condition::*;
 pub use exec::*;
 pub use node::*;
 pub use objects::*;

@@ -44,6 +44,8 @@ fn add(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode,
         return Err(error::INVALID_VALUE);
     }
     let after = after(dependencies, count)?;
+    // First: work that is made may be a copy of a graph, which nobody would end.
+    graph.check_nodes(&after)?;
     put!(out, graph.add(work(session)?, after)?.as_c());
     Ok(())
 }
@@ -396,6 +398,8 @@ fn change(handle: CUgraphNode, work: impl FnOnce(&'static Connection) -> Try<Wor
     let work = work(session)?;
     let mut body = lock(&node.body);
     if body.work.kind() != work.kind() || matches!(work, Work::Conditional(_)) {
+        drop(body);
+        work.graphs().iter().for_each(|graph| graph.end());
         return Err(error::INVALID_VALUE);
     }
     let before = std::mem::replace(&mut body.work, work);

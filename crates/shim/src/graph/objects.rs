@@ -1,7 +1,10 @@
 //! User objects: the program's own things with a destructor, kept alive by graphs and executables
-//! that use them.
+//! that use them. What an executable uses no more ends when the launches that may use it are over:
+//! the next call that launches, changes or destroys a graph looks for it.
 
 use super::find_graph;
+use crate::connection::Connection;
+use crate::connection::pipe::TimelineId;
 use crate::ffi::{Try, error, put};
 use crate::handle::{Kind, Table};
 use crate::process;
@@ -52,6 +55,28 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.object.release(self.count);
     }
+}
+
+/// Objects that executables have let go of while launches were under way, and where those end.
+static LEAVING: Mutex<Vec<(End, Vec<Arc<Held>>)>> = Mutex::new(Vec::new());
+
+/// The end of the last launch that may use something.
+pub(super) type End = (TimelineId, u64);
+
+/// Lets go of objects that launches up to this end may use. Nothing may be locked: the program's
+/// destructors may call back.
+pub(super) fn let_go(session: &Connection, end: Option<End>, held: Vec<Arc<Held>>) {
+    match end.filter(|(timeline, seq)| !held.is_empty() && !session.is_done(*timeline, *seq)) {
+        Some(end) => lock(&LEAVING).push((end, held)),
+        None => drop(held),
+    }
+    end_what_is_over(session);
+}
+
+/// Ends objects whose last launch is over. Nothing may be locked.
+pub(super) fn end_what_is_over(session: &Connection) {
+    let over: Vec<_> = lock(&LEAVING).extract_if(.., |((timeline, seq), _)| session.is_done(*timeline, *seq)).collect();
+    drop(over);
 }
 
 fn named(object: CUuserObject) -> Try<Arc<UserObject>> {

@@ -1,7 +1,7 @@
 //! Graphs, nodes and edges.
 
 use super::condition::Condition;
-use super::objects::Held;
+use super::objects::{Held, end_what_is_over};
 use super::{GRAPHS, NODES, Work, find_graph, find_node};
 use crate::ffi::{Try, error, list, put};
 use crate::process;
@@ -97,6 +97,15 @@ impl Graph {
         core::ptr::without_provenance_mut(self.handle as usize)
     }
 
+    /// Checks that these are nodes of this graph.
+    ///
+    /// # Errors
+    /// INVALID_VALUE.
+    pub fn check_nodes(&self, nodes: &[u64]) -> Try {
+        let is_own = |node: &u64| NODES.get(*node).is_some_and(|node| node.graph == self.handle);
+        if nodes.iter().all(is_own) { Ok(()) } else { Err(error::INVALID_VALUE) }
+    }
+
     /// A new node after nodes of the same graph.
     ///
     /// # Errors
@@ -105,9 +114,7 @@ impl Graph {
         after.sort_unstable();
         after.dedup();
         let mut nodes = lock(&self.nodes);
-        if !after.iter().all(|wait| NODES.get(*wait).is_some_and(|node| node.graph == self.handle)) {
-            return Err(error::INVALID_VALUE);
-        }
+        self.check_nodes(&after)?;
         let make = |handle| Arc::new(Node { handle, graph: self.handle, original: 0, body: Mutex::new(Body { work, after }) });
         let (_, node) = NODES.insert(make).ok_or(error::OUT_OF_MEMORY)?;
         nodes.push(Arc::clone(&node));
@@ -270,12 +277,13 @@ pub unsafe fn cuGraphCreate(out: *mut CUgraph, flags: c_uint) -> Try {
 }
 
 pub unsafe fn cuGraphDestroy(handle: CUgraph) -> Try {
-    process::find_connection()?;
+    let session = process::find_connection()?;
     let graph = find_graph(handle)?;
     if graph.is_inner() {
         return Err(error::INVALID_VALUE);
     }
     graph.end();
+    end_what_is_over(session);
     Ok(())
 }
 

@@ -808,6 +808,53 @@ fn an_executable_keeps_the_objects_of_children() {
 }
 
 #[test]
+fn objects_outlive_the_launches_that_use_them() {
+    static ENDED: Mutex<u32> = Mutex::new(0);
+    unsafe extern "C" fn ended(_data: *mut c_void) {
+        *ENDED.lock().unwrap() += 1;
+    }
+    let ended_now = || *ENDED.lock().unwrap();
+    let context = new_context();
+    let stream = new_stream(1);
+    let (_, _, gate) = functions();
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        let with_object = || {
+            let (mut graph, mut node, mut object) = (null_mut(), null_mut(), null_mut());
+            graph::cuGraphCreate(&raw mut graph, 0).unwrap();
+            graph::cuGraphAddEmptyNode(&raw mut node, graph, null(), 0).unwrap();
+            graph::cuUserObjectCreate(&raw mut object, null_mut(), Some(ended), 1, 1).unwrap();
+            graph::cuGraphRetainUserObject(graph, object, 1, 1).unwrap();
+            graph
+        };
+        let (first, second) = (with_object(), with_object());
+        let exec = instantiate(first);
+        graph::cuGraphDestroy(first).unwrap();
+        let number = new_gate();
+        launch_gate(gate, number, stream);
+        launch_exec(exec, stream);
+        let mut info = Default::default();
+        graph::cuGraphExecUpdate_v2(exec, second, &raw mut info).unwrap();
+        assert_eq!(ended_now(), 0, "the launch has not ended");
+        fake::open_gate(number);
+        stream::cuStreamSynchronize(stream).unwrap();
+        graph::cuGraphDestroy(second).unwrap();
+        assert_eq!(ended_now(), 1, "the first one's; the executable has the second one's");
+        let number = new_gate();
+        launch_gate(gate, number, stream);
+        launch_exec(exec, stream);
+        graph::cuGraphExecDestroy(exec).unwrap();
+        assert_eq!(ended_now(), 1);
+        fake::open_gate(number);
+        stream::cuStreamSynchronize(stream).unwrap();
+        let last = with_object();
+        graph::cuGraphDestroy(last).unwrap();
+        assert_eq!(ended_now(), 3, "the second one's, and that of a graph that nothing uses");
+    }
+    end(context);
+}
+
+#[test]
 fn user_objects_end_with_their_last_user() {
     static ENDED: Mutex<u32> = Mutex::new(0);
     unsafe extern "C" fn ended(_data: *mut c_void) {
