@@ -87,6 +87,13 @@ static const char *const ptx = R"(
 }
 )";
 
+static const char *const managed = R"(
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .global .attribute(.managed) .align 4 .u32 seen;
+)";
+
 static void graphs(CUfunction plain, CUfunction video, CUcontext context, CUdeviceptr memory) {
     CUgraph graph;
     CUgraphExec exec, refused;
@@ -282,6 +289,23 @@ static void others(CUmodule module) {
     part("cuCtxGetDevResource", context, &resource, CU_DEV_RESOURCE_TYPE_SM);
     must("cuCtxDestroy_v2", context);
     must("cuCtxSetCurrent", current);
+    // One library, used in two contexts.
+    CUlibrary shared_variable;
+    CUmodule instance;
+    CUdeviceptr place;
+    size_t size;
+    CUjit_option *no_options = nullptr;
+    CUlibraryOption *no_library_options = nullptr;
+    void **no_values = nullptr;
+    must("cuLibraryLoadData", &shared_variable, static_cast<const void *>(managed), no_options, no_values, 0u, no_library_options, no_values, 0u);
+    must("cuLibraryGetModule", &instance, shared_variable);
+    must("cuCtxCreate_v2", &context, 0u, CUdevice(0));
+    part("cuLibraryGetModule", &instance, shared_variable);
+    part("cuLibraryGetGlobal", &place, &size, shared_variable, "seen");
+    must("cuCtxDestroy_v2", context);
+    must("cuCtxSetCurrent", current);
+    must("cuLibraryGetGlobal", &place, &size, shared_variable, "seen");
+    must("cuLibraryUnload", shared_variable);
     unsigned address, bytes;
     part("cuModuleGetGlobal", &address, &bytes, module, "value");
 

@@ -460,7 +460,7 @@ fn is_in_body(steps: &[Step], node: u64) -> bool {
 }
 
 /// Checks that steps of a graph may replace those of an executable: they have the same shape, also
-/// in the graphs that belong to nodes.
+/// in child graphs. The graphs of conditional nodes may have others.
 ///
 /// # Errors
 /// What differs, and the node where it does (0 for the graph as a whole).
@@ -477,7 +477,6 @@ fn check_update(steps: &[Step], fresh: &[Step]) -> Result<(), (Update, u64)> {
             Update::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE
         } else {
             check_update(&old.inner, &new.inner)?;
-            old.bodies.iter().zip(new.bodies.iter()).try_for_each(|(old, new)| check_update(old, new))?;
             continue;
         };
         return Err((reason, new.node));
@@ -486,13 +485,13 @@ fn check_update(steps: &[Step], fresh: &[Step]) -> Result<(), (Update, u64)> {
 }
 
 /// Replaces steps by others of the same shape. The executable goes on knowing the nodes that it was
-/// made from.
+/// made from; of the graph of a conditional node with another shape it knows the new ones.
 fn take_over(steps: &mut [Step], fresh: Vec<Step>) {
     for (old, mut new) in steps.iter_mut().zip(fresh) {
         take_over(&mut old.inner, std::mem::take(&mut new.inner));
         let bodies = Arc::try_unwrap(std::mem::take(&mut new.bodies)).unwrap_or_else(|shared| (*shared).clone());
         for (old, new) in Arc::make_mut(&mut old.bodies).iter_mut().zip(bodies) {
-            take_over(old, new);
+            if check_update(old, &new).is_ok() { take_over(old, new) } else { *old = new }
         }
         let (inner, bodies) = (std::mem::take(&mut old.inner), std::mem::take(&mut old.bodies));
         *old = Step { node: old.node, enabled: old.enabled, inner, bodies, ..new };
