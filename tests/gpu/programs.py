@@ -27,6 +27,7 @@ arguments.add_argument("--limit", type=float, default=120, help="seconds for one
 arguments.add_argument("--device", default="cuda:0")
 arguments.add_argument("--again", type=int, default=1, help="times that each program is run through cumux")
 arguments.add_argument("--copies", type=int, default=0, help="each program also alone through cumux, and so many of it at the same time")
+arguments.add_argument("--keep", type=Path, help="the OUT.json of an earlier run: what is not run now is taken from there")
 arguments.add_argument("--page", type=Path, help="writes docs/programs-on-a-card.md there")
 options = arguments.parse_args()
 folder = options.folder.resolve()
@@ -88,7 +89,7 @@ def alike(ours, theirs):
 
 def versions():
     found = {}
-    for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "flax", "numba-cuda", "torchvision", "torchaudio", "timm", "peft", "accelerate", "pytorch-lightning", "torch-geometric", "gpytorch", "numpyro", "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13"):
+    for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "flax", "numba-cuda", "torchvision", "torchaudio", "timm", "peft", "accelerate", "pytorch-lightning", "torch-geometric", "gpytorch", "numpyro", "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13", "taichi", "bitsandbytes", "cuda-cccl", "liger-kernel", "torchao", "warp-lang", "nvmath-python"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -98,8 +99,8 @@ def versions():
 
 PAGE = """# Python programs on a card
 
-Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py`, `programs_corners.py` and `programs_interfaces.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
-cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux, {neither} fail without it, too, and {bad} fail through it alone.{copies}
+Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py`, `programs_corners.py`, `programs_interfaces.py` and `programs_carried.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
+cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux, {neither} fail without it, too, and {bad} fail through it alone.{copies}{kept}
 
 Versions: {versions}.
 
@@ -109,6 +110,7 @@ Versions: {versions}.
 """
 
 
+KEPT = " {kept} of them ran in an earlier run, on a machine of the same kind with the same build."
 COPIES = " After that each ran alone through cumux, and then {copies} of it at the same time, and all had to give these numbers."
 
 
@@ -121,7 +123,7 @@ def write_page(path, result):
     table = [f"| {row['program'].replace('_', ' ')} | {shorten(row['result'])} | {max(row['cumux_s']) / row['native_s']:.2f} |" for row in rows]
     path.write_text(PAGE.format(
         **{key: result[key] for key in ("card", "commit", "date", "jobs")}, right=sum(is_right(row) for row in rows), neither=sum(not row["bad"] and not is_right(row) for row in rows),
-        bad=sum(row["bad"] for row in rows), copies=COPIES.format(copies=result["copies"]) if result["copies"] else "", all=len(rows), rows="\n".join(table),
+        bad=sum(row["bad"] for row in rows), copies=COPIES.format(copies=result["copies"]) if result["copies"] else "", kept=KEPT.format(kept=result["kept"]) if result["kept"] else "", all=len(rows), rows="\n".join(table),
         versions=", ".join(f"{name} {version}" for name, version in result["versions"].items())))
 
 
@@ -164,7 +166,12 @@ def main():
         print(f"{'BAD ' if is_bad else 'ok  '} {name:<30} {native_s:6.1f} s {max(rows[-1]['cumux_s']):6.1f} s  {worst}{without}", flush=True)
     card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip() if options.device.startswith("cuda") else options.device
     commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else ""
-    result = {"date": str(date.today()), "card": card, "commit": commit, "versions": versions(), "jobs": options.jobs, "copies": options.copies, "refused": refused, "programs": rows}
+    earlier = json.loads(options.keep.read_text()) if options.keep else {"programs": [], "versions": {}, "commit": commit, "card": card}
+    if (earlier["commit"], earlier["card"]) != (commit, card):
+        sys.exit(f"--keep: that run was of {earlier['commit']} on {earlier['card']}, this one of {commit} on {card}")
+    kept = [row for row in earlier["programs"] if row["program"] not in table]
+    rows = kept + rows
+    result = {"date": str(date.today()), "card": card, "commit": commit, "versions": earlier["versions"] | versions(), "jobs": options.jobs, "copies": options.copies, "kept": len(kept), "refused": refused, "programs": rows}
     options.out.write_text(json.dumps(result, indent=1))
     if options.page:
         write_page(options.page, result)

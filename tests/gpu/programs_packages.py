@@ -114,11 +114,13 @@ def torchvision_jpegs():
     from torchvision import io
     row, column = torch.arange(96).view(1, 96, 1), torch.arange(128).view(1, 1, 128)
     image = torch.cat([row + column, 2 * row + 0 * column, column + 0 * row]).clamp(0, 255).to(torch.uint8)
+    # Torchvision encodes in a stream that waits for no other one; PyTorch would fill its results first.
+    torch.utils.deterministic.fill_uninitialized_memory = False
     on_host = io.encode_jpeg(image, quality=90)
     on_card = []
     for source in (image, image.flip(2)):
         source = source.to("cuda")
-        # Torchvision encodes in a stream that waits for no other one, and into one buffer.
+        # Its buffer is one for all images.
         torch.cuda.synchronize()
         on_card += io.encode_jpeg([source], quality=90)
         torch.cuda.synchronize()

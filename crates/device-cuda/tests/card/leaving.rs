@@ -140,9 +140,11 @@ fn copies_in_flight_are_in_doubt_when_a_context_breaks_unannounced() {
     let setup = ManuallyDrop::new(Setup::new(open));
     let [copier, culprit] = [1, 2].map(|id| ManuallyDrop::new(setup.client(id)));
     let (stream, from, to) = (copier.stream(), copier.allocate(BYTES), copier.allocate(BYTES));
-    let (culprits, module) = (culprit.stream(), culprit.kernels());
-    // Some seconds: the fault comes while they are under way.
-    let tokens: Vec<u64> = (0..512).map(|_| copier.copy(stream, to, from, BYTES)).collect();
+    let (culprits, module, fine) = (culprit.stream(), culprit.kernels(), culprit.allocate(8));
+    // The first kernel of a client may wait until there is a stack for it.
+    culprit.done(culprit.launch(culprits, &module, "store", 1, 1, Args::new().u64(fine).u32(1)));
+    // A fifth of a second and more: the fault comes while they are under way.
+    let tokens: Vec<u64> = (0..8192).map(|_| copier.copy(stream, to, from, BYTES)).collect();
     // On a busy machine the culprit's engine may be the first one that has a processor.
     copier.done(tokens[0]);
     culprit.launch(culprits, &module, "store", 1, 1, Args::new().u64(0).u32(1));
