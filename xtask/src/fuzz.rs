@@ -98,9 +98,9 @@ pub fn run(root: &Path, minutes: f64, only: &[String]) -> anyhow::Result<()> {
 /// Checks that the targets still compile, with the usual toolchain and without libFuzzer itself. CI
 /// runs this.
 pub fn check(root: &Path) -> anyhow::Result<()> {
-    let mut command = cargo_command(root, &["check", "--quiet", "--locked", "--all-targets", "--manifest-path", "fuzz/Cargo.toml"]);
-    // In a folder beside the usual build, which shares third-party crates with it. Nothing is
-    // linked, so libFuzzer is not compiled.
+    let mut command = cargo_command(root, &["check", "--quiet", "--release", "--locked", "--all-targets", "--manifest-path", "fuzz/Cargo.toml"]);
+    // In the folder and the profile of the usual build, which shares third-party crates with it.
+    // Nothing is linked, so libFuzzer is not compiled.
     command.env("CARGO_TARGET_DIR", root.join("target")).env("CUSTOM_LIBFUZZER_PATH", root.join("target/not-linked.a"));
     run_loudly(command, "the fuzz targets in fuzz/ do not compile any more")
 }
