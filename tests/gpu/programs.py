@@ -1,6 +1,6 @@
 """The ladder of Python programs: each alone on the card without cumux, then eight different ones at a time through cumux; the numbers have to be the same.
 
-tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--again N] [--copies N] [--page FILE.md]
+tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--again N] [--copies N] [--keep EARLIER.json] [--page FILE.md]
 
 FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it.
 """
@@ -132,8 +132,22 @@ def shorten(text):
     return text if len(text) < 120 else text[:117] + "..."
 
 
+def earlier_run(this):
+    """The run whose rows are kept: only one that did the same with the same build."""
+    if not options.keep:
+        return {"programs": [], "versions": {}}
+    earlier = json.loads(options.keep.read_text())
+    differs = [f"{key} was {earlier.get(key)}, is {value}" for key, value in this.items() if earlier.get(key) != value]
+    if differs:
+        sys.exit(f"--keep: {options.keep} is of another kind of run, so leave it out: {'; '.join(differs)}")
+    return earlier
+
+
 def main():
     names = [name for name in subprocess.run([sys.executable, str(CASES), "--list"], capture_output=True, text=True, check=True).stdout.split() if re.search(options.only, name)]
+    card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip() if options.device.startswith("cuda") else options.device
+    commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else ""
+    earlier = earlier_run({"commit": commit, "card": card, "jobs": options.jobs, "copies": options.copies})
     room = Path(tempfile.mkdtemp(prefix="programs"))
     for name in ("pipe", "log"):
         (room / name).mkdir(mode=0o700)
@@ -164,11 +178,6 @@ def main():
         bad += is_bad
         rows.append({"program": name, "result": worst + without, "bad": is_bad, "native_s": round(native_s, 1), "cumux_s": [round(s, 1) for _, s, _ in results["cumux"]]})
         print(f"{'BAD ' if is_bad else 'ok  '} {name:<30} {native_s:6.1f} s {max(rows[-1]['cumux_s']):6.1f} s  {worst}{without}", flush=True)
-    card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip() if options.device.startswith("cuda") else options.device
-    commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else ""
-    earlier = json.loads(options.keep.read_text()) if options.keep else {"programs": [], "versions": {}, "commit": commit, "card": card}
-    if (earlier["commit"], earlier["card"]) != (commit, card):
-        sys.exit(f"--keep: that run was of {earlier['commit']} on {earlier['card']}, this one of {commit} on {card}")
     kept = [row for row in earlier["programs"] if row["program"] not in table]
     rows = kept + rows
     result = {"date": str(date.today()), "card": card, "commit": commit, "versions": earlier["versions"] | versions(), "jobs": options.jobs, "copies": options.copies, "kept": len(kept), "refused": refused, "programs": rows}

@@ -1,4 +1,7 @@
-"""Programs of the ladder: packages that few machines have, which `pip install --target` and PYTHONPATH bring along. They are left out where they are missing."""
+"""Programs of the ladder: packages that few machines have. They are left out where they are missing; PYTHONPATH=SITE brings along what this has installed:
+
+pip install --no-deps --target SITE taichi==1.7.4 dill==0.4.1 warp-lang==1.3.3 bitsandbytes==0.50.2 cuda-cccl==1.1.1 sortedcontainers==2.4.0 liger-kernel==0.8.5 torchao==0.18.0 nvmath-python==1.0.0
+"""
 
 from importlib.util import find_spec
 
@@ -136,7 +139,7 @@ def compute_sorts_and_transforms():
     return [sorted_keys, sorted_values, merged, both]
 
 
-# --- Triton kernels of other projects
+# --- Layers and quantities of other projects, by Triton and PyTorch
 
 
 @needs("liger_kernel")
