@@ -102,11 +102,23 @@ fn run_nested(test: &str, settings: &[(&str, &str)]) {
     if DIVIDED.contains(&test) {
         command.env("CUMUX_NESTED_DIVIDES", "1");
     }
+    expect_pass(test, &mut command, || node.logs());
+}
+
+/// Runs a test once more on the card on which it is, in a process of its own with these settings.
+fn run_again(test: &str, settings: &[(&str, &str)]) {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", test, "--nocapture"]).envs(settings.iter().copied());
+    expect_pass(test, &mut command, String::new);
+}
+
+/// Runs this program for one of its tests, which is to pass.
+fn expect_pass(test: &str, command: &mut std::process::Command, logs: impl FnOnce() -> String) {
     let output = command.output().expect("this program starts");
     let said = String::from_utf8_lossy(&output.stdout);
     let complaints = String::from_utf8_lossy(&output.stderr);
     let has_passed = said.contains(PASSED) || complaints.contains(PASSED);
-    assert!(output.status.success() && has_passed, "{test} ({}):\n{said}\n{complaints}\n{}", output.status, node.logs());
+    assert!(output.status.success() && has_passed, "{test} ({}):\n{said}\n{complaints}\n{}", output.status, logs());
 }
 
 /// Two clients have two engines, where there are two, and these submit to one context.

@@ -18,6 +18,7 @@ use cumux_wire::result;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Largest image a client may send, in bytes.
 const MAX_IMAGE: u64 = 4 << 30;
@@ -343,10 +344,12 @@ impl Session {
         if request.image_bytes > MAX_IMAGE || !self.in_window(request.image, request.image_bytes) || !self.in_window(request.info, request.info_bytes) {
             return (Change::Nothing, answer(result::INVALID_VALUE));
         }
+        let begun = Instant::now();
         let (file, image, hash) = match self.take_image(request) {
             Ok(taken) => taken,
             Err(error) => return (Change::Nothing, self.explain(request, result_of(&error), &error.to_string())),
         };
+        let taken = begun.elapsed();
         let image = Image { bytes: image.as_ref(), hash };
         let mut allocator = New::on(self, request.device);
         let device_index = self.device_index(request.device).unwrap_or(0);
@@ -363,10 +366,13 @@ impl Session {
             });
             self.deliver(request, &info)
         });
+        let loading = begun.elapsed().saturating_sub(taken);
         let stored = loaded.and_then(|written| {
             let name = self.shared.store_image(self.client(), image.hash, &file).map_err(|e| (result_of(&e), e.to_string()))?;
             Ok((written, name))
         });
+        let (client, bytes) = (self.client(), request.image_bytes);
+        tracing::debug!(client, bytes, ?taken, ?loading, took = ?begun.elapsed(), "a client's module");
         match stored {
             Ok((written, image)) => {
                 self.tell_not_resumable(request.module, not_resumable.as_deref());

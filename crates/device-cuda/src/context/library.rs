@@ -23,6 +23,7 @@ use cumux_wire::result;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Bytes of the largest image that is unpacked to read its names.
 const MOST_IMAGE_BYTES: u64 = 1 << 30;
@@ -140,9 +141,11 @@ impl ModuleLibrary {
         if let Some(module) = self.find(hash) {
             return Ok(module);
         }
+        let begun = Instant::now();
         let linked = link_bundle(gate.driver(), image)?;
         let image = linked.as_deref().unwrap_or(image);
         let chosen = choose_image(gate.driver(), image, self.divides)?;
+        tracing::debug!(bytes = image.len(), took = ?begun.elapsed(), "an image is read");
         // A module with writable variables is not shared: there is nothing to wait for.
         if chosen.symbols.writable {
             return load_chosen(gate, extents, image, chosen, counts, place);
@@ -329,10 +332,11 @@ fn load_chosen(
     counts: &ClientCounts,
     place: &mut dyn GlobalsAllocator,
 ) -> Result<Arc<LoadedModule>, DeviceError> {
+    let begun = Instant::now();
     let (module, variables) = load_prepared(gate, extents, image, chosen, Some(counts), place)?;
     module.fill_constants(extents, &variables, place)?;
     let (kernels, sharing, on_demand) = (module.kernels.len(), module.sharing, module.info.on_demand);
-    tracing::debug!(bytes = image.len(), kernels, ?sharing, on_demand, "a module is loaded");
+    tracing::debug!(bytes = image.len(), kernels, ?sharing, on_demand, took = ?begun.elapsed(), "a module is loaded");
     Ok(module)
 }
 

@@ -54,11 +54,11 @@ impl Engine {
     /// Finishes closing the clients that have no work in flight any more, and notifies the threads
     /// that close them.
     pub(super) fn finish_closing(&mut self) {
-        let (works, streams) = (self.context_works(), &mut self.streams);
+        let (works, streams, issuer) = (self.context_works(), &mut self.streams, &mut self.issuer);
         self.ends.finish_closing(|client| {
             let runs = works && streams.has_in_flight(client);
             if !runs {
-                streams.remove_client(client);
+                streams.remove_client(client).into_iter().for_each(|stream| issuer.forget_stream(stream));
             }
             !runs
         });

@@ -7,7 +7,7 @@ use super::state::{ContextState, Engine, Parting};
 use crate::context::{ClientModule, ContextClient};
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
-use crate::issue::{Awaited, Lane, Served, StreamQueue, Streams};
+use crate::issue::{Awaited, Lane, Purpose, Served, StreamQueue, Streams};
 use cumux_device::{DeviceError, Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
@@ -31,7 +31,10 @@ impl Engine {
             }
             Message::Submit(stream, token, work) => self.accept_work(stream, token, work),
             Message::SubmitAll(stream, work) => self.accept_all(stream, work),
-            Message::RemoveStream(stream) => self.streams.remove(stream),
+            Message::RemoveStream(stream) => {
+                self.streams.remove(stream);
+                self.issuer.forget_stream(stream);
+            }
             Message::StopClient(client, fault) => self.stop_client(client, &fault),
             Message::CloseClient(client, done) => self.close_client(client, done),
             Message::DescribeClient(client, asker) => {
@@ -47,6 +50,11 @@ impl Engine {
             Message::ChainBuilt(pending, chain) => {
                 self.orders.note_made(self.streams.clock.now());
                 self.issuer.add_built_chain(pending, chain);
+                if let Purpose::Own(stream) = pending.purpose
+                    && !self.streams.queues.contains_key(&stream)
+                {
+                    self.issuer.forget_stream(stream);
+                }
             }
             Message::NotMade(order) => {
                 let is_urgent = order.chain.is_urgent();
@@ -216,6 +224,11 @@ impl Engine {
         for order in self.issuer.take_ordered() {
             let is_urgent = order.chain.is_urgent();
             self.orders.add(order, is_urgent, self.streams.clock.now());
+        }
+        let heirs = self.issuer.take_heirs();
+        if !heirs.is_empty() {
+            self.shared.counters.chains_inherited.fetch_add(heirs.len() as u64, Ordering::Relaxed);
+            self.shared.sink.chains_made(&heirs);
         }
         let issued = served.map(|served| match served {
             Served::Done => {}

@@ -86,7 +86,7 @@ impl Engine {
         let (tracker, stream, engine) = (&self.streams.tracker, self.helper_stream, self.number);
         let client_of = |order: &ChainOrder| match order.chain.purpose {
             Purpose::Own(stream) => self.streams.queues.get(&stream).map(|queue| queue.stream.client.clone()),
-            Purpose::General => None,
+            Purpose::General | Purpose::Left => None,
         };
         let due = |order: ChainOrder| DueChain { address: tracker.word_address(order.chain.word), client: client_of(&order), order, engine, stream };
         self.shared.due.add(orders.into_iter().map(due));

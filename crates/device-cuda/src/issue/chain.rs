@@ -99,6 +99,8 @@ pub(crate) enum Purpose {
     Own(StreamId),
     /// For any kernels to which its nodes can be set.
     General,
+    /// For these functions in the next stream that brings them: the one whose own it was is gone.
+    Left,
 }
 
 /// A chain of kernels.

@@ -7,7 +7,8 @@
 //! into general lengths, and a general chain is set to each.
 //!
 //! After a takeover, a stream finds the chains that it had before among those that were
-//! [prepared](super::prepared) while this process stood by.
+//! [prepared](super::prepared) while this process stood by. A stream that goes leaves its chains to
+//! the next one that brings their functions: who serves a model starts workers again and again.
 //!
 //! A helper thread makes the chains, several at once: the card is stopped for that. Until a chain
 //! is made, kernels are launched one by one. The first chain of a stream for a segment is worth a
@@ -139,6 +140,8 @@ pub(super) struct Chains {
     prepared: Arc<PreparedChains>,
     /// Those that streams have taken, until the engine has noted it.
     adopted: Vec<(StreamId, Vec<RecipeKernel>)>,
+    /// Those that streams have taken of others that are gone, and how many of them each has then.
+    inherited: Vec<(StreamId, ChainName, u32)>,
     /// Words that no chain uses.
     words: Vec<FenceWord>,
     /// Where the card has all words.
@@ -164,6 +167,7 @@ impl Chains {
             counts: Counts::default(),
             prepared,
             adopted: Vec::new(),
+            inherited: Vec::new(),
             words: words.collect(),
             addresses,
             retired: Vec::new(),
@@ -207,6 +211,9 @@ impl Chains {
             }
             if found.is_none() && is_lasting {
                 found = self.adopt_prepared(&beginning, shape, stream);
+            }
+            if found.is_none() && at < ordered && (is_lasting || is_endless) {
+                found = self.take_left(&beginning, shape, stream, is_lasting, &mut is_reached);
             }
             let is_wanted = self.makes_chains
                 && order.is_none()
@@ -329,6 +336,34 @@ impl Chains {
         Some(OwnChain { index, different })
     }
 
+    /// Gives a stream a chain of these functions that another one has left. Of several that is the
+    /// one in which the fewest nodes differ: a program that was started again may have the same
+    /// parameters. `is_lasting`: another process will need it, too.
+    fn take_left(
+        &mut self,
+        batch: &Batch<'_>,
+        shape: u64,
+        stream: StreamId,
+        is_lasting: bool,
+        is_reached: &mut impl FnMut(SlotIndex, u64) -> bool,
+    ) -> Option<OwnChain> {
+        let length = batch.kernels.len();
+        let shelf = &mut self.by_length[length];
+        let left: SmallVec<[usize; MOST_TWINS]> = shelf.left(shape).collect();
+        let free = left.into_iter().filter_map(|index| {
+            let chain = shelf.chain(index);
+            let fits = chain.is_free(is_reached) && chain.can_hold(batch.kernels);
+            fits.then(|| (chain.count_different(batch.launches), index))
+        });
+        let (different, index) = free.min()?;
+        shelf.change(index, |chain| chain.purpose = Purpose::Own(stream));
+        if is_lasting {
+            let (word, count) = (shelf.chain(index).word(), shelf.own(stream, shape).count());
+            self.inherited.push((stream, ChainName { length, index, word }, u32::try_from(count).unwrap_or(u32::MAX)));
+        }
+        Some(OwnChain { index, different })
+    }
+
     /// Finds a free chain that can be set to this batch, among those of its length. A chain with
     /// the same functions is preferred, then the one that was not used for the longest time.
     fn find_settable(&mut self, batch: &[PlannedKernel], shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<usize> {
@@ -343,7 +378,7 @@ impl Chains {
     // ---- what comes next in a stream
 
     /// The chain with this name, if it is still there.
-    fn named(&self, name: ChainName) -> Option<&Chain> {
+    pub(super) fn named(&self, name: ChainName) -> Option<&Chain> {
         self.by_length[name.length].get(name.index).filter(|chain| chain.word() == name.word)
     }
 
@@ -452,6 +487,17 @@ impl Chains {
     /// Which streams have taken chains that were made in advance, and how those can be made again.
     pub(super) fn take_adopted(&mut self) -> impl Iterator<Item = (StreamId, Vec<RecipeKernel>)> {
         self.adopted.drain(..)
+    }
+
+    /// Which streams have taken chains of others that are gone, each with its name and how many of
+    /// them the stream has.
+    pub(super) fn take_inherited(&mut self) -> Vec<(StreamId, ChainName, u32)> {
+        std::mem::take(&mut self.inherited)
+    }
+
+    /// A stream is gone.
+    pub(super) fn leave(&mut self, stream: StreamId) {
+        self.by_length.iter_mut().for_each(|shelf| shelf.leave(stream));
     }
 
     /// Evicts the chain of these lengths that was not used for the longest time, of those for which

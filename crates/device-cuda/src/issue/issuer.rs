@@ -105,6 +105,8 @@ pub(crate) struct Issuer {
     chains: Chains,
     /// Requests to make chains, until the engine takes them.
     ordered: Vec<ChainOrder>,
+    /// Clients that have taken chains of others that are gone, until the engine has told it.
+    heirs: Vec<ClientId>,
     /// Kernels that will be submitted together. Empty between two queues.
     batch: Vec<PlannedKernel>,
     /// The tokens of the kernels in `batch`.
@@ -178,6 +180,7 @@ impl Issuer {
             standing,
             chains: Chains::new(Tracker::chain_words(), chain_words, prepared),
             ordered: Vec::new(),
+            heirs: Vec::new(),
             batch: Vec::new(),
             tokens: Vec::new(),
             shapes: Vec::new(),
@@ -721,6 +724,13 @@ impl Issuer {
                 queue.stream.client.recipes.lock().note(recipe, 1);
             }
         }
+        for (stream, name, count) in self.chains.take_inherited() {
+            let recipe = self.chains.named(name).and_then(|chain| chain.recipe(self.small_sets.module()));
+            if let Some((queue, recipe)) = queues.get(&stream).zip(recipe) {
+                queue.stream.client.recipes.lock().note(recipe, count);
+                self.heirs.push(queue.stream.client.id);
+            }
+        }
         self.destroy_retired();
         self.ordered.extend(order);
         chosen
@@ -763,6 +773,17 @@ impl Issuer {
     /// Takes the requests to make chains.
     pub(crate) fn take_ordered(&mut self) -> impl Iterator<Item = ChainOrder> {
         self.ordered.drain(..)
+    }
+
+    /// Takes the clients that have taken chains of others that are gone: who comes after this
+    /// process needs those, too.
+    pub(crate) fn take_heirs(&mut self) -> Vec<ClientId> {
+        std::mem::take(&mut self.heirs)
+    }
+
+    /// A stream is gone, and leaves its chains.
+    pub(crate) fn forget_stream(&mut self, stream: StreamId) {
+        self.chains.leave(stream);
     }
 
     /// From now on no chains are made, or they are made again.

@@ -6,6 +6,8 @@ use cumux_device::StreamId;
 
 /// The key of chains that belong to no stream.
 const NOBODYS: u64 = 0;
+/// What the key of a chain that a stream has left differs in from its shape.
+const LEFT: u64 = 0x1ef7_1ef7_1ef7_1ef7;
 
 /// The chains of one length. They have indexes, which change when one is removed.
 #[derive(Default)]
@@ -24,6 +26,7 @@ fn key_of_chain(chain: &Chain) -> u64 {
     match chain.purpose {
         Purpose::Own(stream) => key_of(stream, chain.shape()),
         Purpose::General => NOBODYS,
+        Purpose::Left => chain.shape() ^ LEFT,
     }
 }
 
@@ -83,12 +86,29 @@ impl Shelf {
 
     /// The indexes of this stream's own chains of this shape.
     pub(super) fn own(&self, stream: StreamId, shape: u64) -> impl Iterator<Item = usize> {
-        let key = key_of(stream, shape);
+        self.with_key(key_of(stream, shape), Purpose::Own(stream), shape)
+    }
+
+    /// The indexes of the chains of this shape that streams have left.
+    pub(super) fn left(&self, shape: u64) -> impl Iterator<Item = usize> {
+        self.with_key(shape ^ LEFT, Purpose::Left, shape)
+    }
+
+    fn with_key(&self, key: u64, purpose: Purpose, shape: u64) -> impl Iterator<Item = usize> {
         let with_key = self.keys.iter().enumerate().filter(move |(_, other)| **other == key);
         with_key.map(|(index, _)| index).filter(move |index| {
             let chain = &self.chains[*index];
-            chain.purpose == Purpose::Own(stream) && chain.shape() == shape
+            chain.purpose == purpose && chain.shape() == shape
         })
+    }
+
+    /// A stream is gone: its chains are for the next one that brings their functions.
+    pub(super) fn leave(&mut self, stream: StreamId) {
+        for index in 0..self.chains.len() {
+            if self.chains[index].purpose == Purpose::Own(stream) {
+                self.change(index, |chain| chain.purpose = Purpose::Left);
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Libraries set a few counters to zero between their kernels: ResNet-50 nine times in a pass.
 
 use super::plan::{Asked, PlannedKernel};
-use crate::context::{ClientModule, KernelCode, OwnKernels, SET_THREADS};
+use crate::context::{ClientModule, KernelCode, LoadedModule, OwnKernels, SET_THREADS};
 use crate::driver::{LaunchShape, MemorySet};
 use cumux_device::{Parameters, Work};
 use std::sync::Arc;
@@ -26,6 +26,11 @@ impl SmallSets {
     /// For one engine.
     pub(crate) fn new(own: &OwnKernels) -> SmallSets {
         SmallSets { code: own.module.kernels[own.set].code(), module: ClientModule::new(own.module.clone()), function: own.set }
+    }
+
+    /// The module of this crate's own kernels.
+    pub(super) fn module(&self) -> &LoadedModule {
+        &self.module
     }
 
     /// True if this is a set, which the client did not launch as a kernel.

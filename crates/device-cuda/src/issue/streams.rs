@@ -203,13 +203,16 @@ impl Streams {
         }
     }
 
-    /// Removes all streams of a client.
-    pub(crate) fn remove_client(&mut self, client: ClientId) {
-        for (_, queue) in self.queues.extract_if(|_, queue| queue.stream.client.id == client) {
+    /// Removes all streams of a client. Returns them.
+    pub(crate) fn remove_client(&mut self, client: ClientId) -> Vec<StreamId> {
+        let mut removed = Vec::new();
+        for (id, queue) in self.queues.extract_if(|_, queue| queue.stream.client.id == client) {
             if let Some(slot) = queue.slot {
                 self.tracker.unbind(slot);
             }
+            removed.push(id);
         }
+        removed
     }
 
     /// True if the client has work in flight.

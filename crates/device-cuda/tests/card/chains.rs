@@ -253,6 +253,31 @@ fn chains_that_were_made_in_advance_are_taken_by_whom_they_fit() {
     eprintln!("{}", super::PASSED);
 }
 
+/// Who serves a model starts workers again and again: the next one has the chains of the one
+/// before, and so has whoever comes after this process.
+#[test]
+fn a_stream_that_goes_leaves_its_chains_to_the_next() {
+    if std::env::var(super::CARD).is_err() {
+        return run_nested("chains::a_stream_that_goes_leaves_its_chains_to_the_next", &[("CUMUX_DISPATCHERS", "1")]);
+    }
+    const ROUNDS: u32 = 10_000;
+    let setup = Setup::new(open);
+    let inherited = || opened().counters().chains_inherited.load(Ordering::Relaxed);
+    let serve = |id: u32, is_enough: &dyn Fn() -> bool| {
+        let client = setup.client(id);
+        let program = Program::new(&client, client.load(PUT, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads"));
+        let rounds = (0..ROUNDS).take_while(|_| !is_enough()).inspect(|round| program.go_on(*round)).count();
+        assert!(is_enough(), "{:?} after {rounds} rounds", opened().counters());
+        (0..20).for_each(|round| program.go_on(ROUNDS + round));
+        client.device().chain_recipes(id)
+    };
+    let first = serve(1, &|| !setup.device.chain_recipes(1).is_empty());
+    assert_eq!(inherited(), 0, "nobody was there before");
+    let second = serve(2, &|| inherited() > 0);
+    assert!(second.iter().any(|recipe| first.iter().any(|other| recipe.kernels == other.kernels)), "{second:?}");
+    eprintln!("{}", super::PASSED);
+}
+
 struct NoVariables;
 
 impl cumux_device::GlobalsAllocator for NoVariables {

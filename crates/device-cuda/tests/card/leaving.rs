@@ -2,9 +2,9 @@
 //! does all again that has no report, so it must be reported before the device says that they have
 //! left.
 
-use super::{NESTED_ONLY, open, run_nested};
+use super::{NESTED_ONLY, open, run_again, run_nested};
 use cumux_device::conformance::{Args, Setup, Variables};
-use cumux_device::{Begun, Outcome};
+use cumux_device::{Begun, InDoubt, Outcome};
 use std::collections::{BTreeSet, HashMap};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
@@ -133,8 +133,14 @@ fn what_has_printed_is_reported_before_its_client_leaves() {
 /// has run or not: its client's next executor must know that nobody knows.
 #[test]
 fn copies_in_flight_are_in_doubt_when_a_context_breaks_unannounced() {
-    if !runs_here("leaving::copies_in_flight_are_in_doubt_when_a_context_breaks_unannounced") {
+    const TEST: &str = "leaving::copies_in_flight_are_in_doubt_when_a_context_breaks_unannounced";
+    if !runs_here(TEST) {
         return;
+    }
+    // A card announces its faults where core dumps are on, and the copies would all be done.
+    if std::env::var_os(NESTED_ONLY).is_none() && std::env::var_os("CUMUX_CORE_DUMPS").is_none() {
+        run_again(TEST, &[("CUMUX_CORE_DUMPS", "0")]);
+        return eprintln!("{}: in a process of its own", super::PASSED);
     }
     const BYTES: u64 = 64 << 20;
     let setup = ManuallyDrop::new(Setup::new(open));
@@ -151,7 +157,8 @@ fn copies_in_flight_are_in_doubt_when_a_context_breaks_unannounced() {
     let (_, begun) = setup.recorder.wait_for_loss();
     let Begun::Only(pieces) = begun else { panic!("{begun:?}") };
     let reports = copier.reports();
-    assert!(!pieces.is_empty() && pieces.iter().all(|piece| piece.client == copier.id && tokens.contains(&piece.token)), "{pieces:?}");
+    let is_one = |piece: &InDoubt| piece.client == copier.id && tokens.contains(&piece.token);
+    assert!(!pieces.is_empty() && pieces.iter().all(is_one), "{pieces:?}, {} of {} copies are told", reports.len(), tokens.len());
     assert!(pieces.iter().all(|piece| reports.iter().all(|(_, told, _)| *told != piece.token)), "who was told is not in doubt");
     eprintln!("{}: the card stays open", super::PASSED);
 }
