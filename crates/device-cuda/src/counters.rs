@@ -19,8 +19,7 @@ pub struct Counters {
     pub chains_made: AtomicU64,
     /// Chains that were made before their clients came, and that these have taken.
     pub chains_ahead: AtomicU64,
-    /// Chains that streams have taken of others that were gone, and that another process needs,
-    /// too.
+    /// Chains that streams have taken of others that were gone.
     pub chains_inherited: AtomicU64,
     /// Times the card was stopped to make chains.
     pub stops: AtomicU64,

@@ -58,7 +58,7 @@ impl Engine {
         self.ends.finish_closing(|client| {
             let runs = works && streams.has_in_flight(client);
             if !runs {
-                streams.remove_client(client).into_iter().for_each(|stream| issuer.forget_stream(stream));
+                issuer.forget_streams(&streams.remove_client(client));
             }
             !runs
         });

@@ -33,7 +33,7 @@ impl Engine {
             Message::SubmitAll(stream, work) => self.accept_all(stream, work),
             Message::RemoveStream(stream) => {
                 self.streams.remove(stream);
-                self.issuer.forget_stream(stream);
+                self.issuer.forget_streams(&[stream]);
             }
             Message::StopClient(client, fault) => self.stop_client(client, &fault),
             Message::CloseClient(client, done) => self.close_client(client, done),
@@ -53,7 +53,7 @@ impl Engine {
                 if let Purpose::Own(stream) = pending.purpose
                     && !self.streams.queues.contains_key(&stream)
                 {
-                    self.issuer.forget_stream(stream);
+                    self.issuer.forget_streams(&[stream]);
                 }
             }
             Message::NotMade(order) => {
@@ -227,7 +227,6 @@ impl Engine {
         }
         let heirs = self.issuer.take_heirs();
         if !heirs.is_empty() {
-            self.shared.counters.chains_inherited.fetch_add(heirs.len() as u64, Ordering::Relaxed);
             self.shared.sink.chains_made(&heirs);
         }
         let issued = served.map(|served| match served {

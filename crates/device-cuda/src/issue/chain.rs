@@ -297,6 +297,12 @@ impl Chain {
         self.parameter_capacity.iter().zip(kernels).all(has_room) && self.kernels.iter().zip(kernels).all(keeps_clusters)
     }
 
+    /// True if its nodes have the functions of these kernels. Functions of different modules may
+    /// have the same shape.
+    pub(super) fn has_functions(&self, kernels: &[PlannedKernel]) -> bool {
+        self.kernels.iter().zip(kernels).all(|(node, planned)| node.kernel().id == planned.kernel().id)
+    }
+
     /// The number of nodes that have to be set for kernels of the chain's shape with these hashes,
     /// by [`launch_of`]. It may be more, if different launches have the same hash.
     pub(super) fn count_different(&self, launches: &[u64]) -> usize {

@@ -110,6 +110,17 @@ struct OwnChain {
     different: usize,
 }
 
+/// A chain that a stream has taken of another one that is gone.
+pub(super) struct Inherited {
+    /// The stream that has it now.
+    pub stream: StreamId,
+    /// Its name.
+    pub name: ChainName,
+    /// How many chains of its functions that stream has; `None` if another process need not make
+    /// it.
+    pub count: Option<u32>,
+}
+
 /// A request to make a chain.
 pub(crate) struct ChainOrder {
     /// The chain to make.
@@ -140,8 +151,8 @@ pub(super) struct Chains {
     prepared: Arc<PreparedChains>,
     /// Those that streams have taken, until the engine has noted it.
     adopted: Vec<(StreamId, Vec<RecipeKernel>)>,
-    /// Those that streams have taken of others that are gone, and how many of them each has then.
-    inherited: Vec<(StreamId, ChainName, u32)>,
+    /// Those that streams have taken of others that are gone, until the engine has noted it.
+    inherited: Vec<Inherited>,
     /// Words that no chain uses.
     words: Vec<FenceWord>,
     /// Where the card has all words.
@@ -212,8 +223,13 @@ impl Chains {
             if found.is_none() && is_lasting {
                 found = self.adopt_prepared(&beginning, shape, stream);
             }
-            if found.is_none() && at < ordered && (is_lasting || is_endless) {
+            let may_inherit = at < ordered && (is_lasting || is_endless);
+            if found.is_none() && may_inherit {
                 found = self.take_left(&beginning, shape, stream, is_lasting, &mut is_reached);
+                // It has the other stream's parameters once: that is no sign of anything.
+                if let Some(OwnChain { index, .. }) = found {
+                    return (self.set_chain(index, beginning, shape), order);
+                }
             }
             let is_wanted = self.makes_chains
                 && order.is_none()
@@ -241,6 +257,10 @@ impl Chains {
                     self.take_general(&beginning, shape, stream, &mut is_reached)
                 } else {
                     None
+                };
+                let twin = match twin {
+                    None if may_inherit => self.take_left(&beginning, shape, stream, is_lasting, &mut is_reached),
+                    twin => twin,
                 };
                 if twin.is_none() {
                     order = self.order_chain(beginning.kernels, shape, Purpose::Own(stream), occasion, &mut is_reached);
@@ -336,9 +356,9 @@ impl Chains {
         Some(OwnChain { index, different })
     }
 
-    /// Gives a stream a chain of these functions that another one has left. Of several that is the
-    /// one in which the fewest nodes differ: a program that was started again may have the same
-    /// parameters. `is_lasting`: another process will need it, too.
+    /// Gives a stream a chain of these kernels that another one has left, unless it has enough. Of
+    /// several that is the one in which the fewest nodes differ: a program that was started again
+    /// may have the same parameters. `is_lasting`: another process will need it, too.
     fn take_left(
         &mut self,
         batch: &Batch<'_>,
@@ -348,19 +368,24 @@ impl Chains {
         is_reached: &mut impl FnMut(SlotIndex, u64) -> bool,
     ) -> Option<OwnChain> {
         let length = batch.kernels.len();
-        let shelf = &mut self.by_length[length];
+        let (shelf, launches) = (&mut self.by_length[length], self.launches);
         let left: SmallVec<[usize; MOST_TWINS]> = shelf.left(shape).collect();
+        let twins = if left.is_empty() { 0 } else { shelf.own(stream, shape).count() };
+        if left.is_empty() || twins >= twin_limit(length) {
+            return None;
+        }
         let free = left.into_iter().filter_map(|index| {
             let chain = shelf.chain(index);
-            let fits = chain.is_free(is_reached) && chain.can_hold(batch.kernels);
+            let fits = chain.is_free(is_reached) && chain.has_functions(batch.kernels) && chain.can_hold(batch.kernels);
             fits.then(|| (chain.count_different(batch.launches), index))
         });
         let (different, index) = free.min()?;
-        shelf.change(index, |chain| chain.purpose = Purpose::Own(stream));
-        if is_lasting {
-            let (word, count) = (shelf.chain(index).word(), shelf.own(stream, shape).count());
-            self.inherited.push((stream, ChainName { length, index, word }, u32::try_from(count).unwrap_or(u32::MAX)));
-        }
+        let word = shelf.change(index, |chain| {
+            (chain.purpose, chain.used) = (Purpose::Own(stream), launches);
+            chain.word()
+        });
+        let count = is_lasting.then(|| u32::try_from(twins + 1).unwrap_or(u32::MAX));
+        self.inherited.push(Inherited { stream, name: ChainName { length, index, word }, count });
         Some(OwnChain { index, different })
     }
 
@@ -489,15 +514,14 @@ impl Chains {
         self.adopted.drain(..)
     }
 
-    /// Which streams have taken chains of others that are gone, each with its name and how many of
-    /// them the stream has.
-    pub(super) fn take_inherited(&mut self) -> Vec<(StreamId, ChainName, u32)> {
+    /// Which streams have taken chains of others that are gone.
+    pub(super) fn take_inherited(&mut self) -> Vec<Inherited> {
         std::mem::take(&mut self.inherited)
     }
 
-    /// A stream is gone.
-    pub(super) fn leave(&mut self, stream: StreamId) {
-        self.by_length.iter_mut().for_each(|shelf| shelf.leave(stream));
+    /// These streams are gone.
+    pub(super) fn leave(&mut self, streams: &[StreamId]) {
+        self.by_length.iter_mut().for_each(|shelf| shelf.leave(streams));
     }
 
     /// Evicts the chain of these lengths that was not used for the longest time, of those for which

@@ -6,7 +6,7 @@
 
 use super::chain::Chain;
 use super::chain::{can_be_node, has_clusters, launch_of, shape_of};
-use super::chains::{Batch, ChainOrder, Chains, ChosenChain};
+use super::chains::{Batch, ChainOrder, Chains, ChosenChain, Inherited};
 use super::head::Head;
 use super::lengths::{BatchEnd, Cut, LONGEST_CHAIN, part_length};
 use super::pending::PendingChain;
@@ -105,7 +105,8 @@ pub(crate) struct Issuer {
     chains: Chains,
     /// Requests to make chains, until the engine takes them.
     ordered: Vec<ChainOrder>,
-    /// Clients that have taken chains of others that are gone, until the engine has told it.
+    /// Clients whose chains another process needs, because they have taken them of others that are
+    /// gone, until the engine has told it.
     heirs: Vec<ClientId>,
     /// Kernels that will be submitted together. Empty between two queues.
     batch: Vec<PlannedKernel>,
@@ -724,10 +725,13 @@ impl Issuer {
                 queue.stream.client.recipes.lock().note(recipe, 1);
             }
         }
-        for (stream, name, count) in self.chains.take_inherited() {
-            let recipe = self.chains.named(name).and_then(|chain| chain.recipe(self.small_sets.module()));
-            if let Some((queue, recipe)) = queues.get(&stream).zip(recipe) {
-                queue.stream.client.recipes.lock().note(recipe, count);
+        for Inherited { stream, name, count } in self.chains.take_inherited() {
+            self.counters.chains_inherited.fetch_add(1, Ordering::Relaxed);
+            let recipe = || self.chains.named(name)?.recipe(self.small_sets.module());
+            if let (Some(queue), Some(count)) = (queues.get(&stream), count)
+                && let Some(recipe) = recipe()
+                && queue.stream.client.recipes.lock().note(recipe, count)
+            {
                 self.heirs.push(queue.stream.client.id);
             }
         }
@@ -775,15 +779,15 @@ impl Issuer {
         self.ordered.drain(..)
     }
 
-    /// Takes the clients that have taken chains of others that are gone: who comes after this
-    /// process needs those, too.
+    /// Takes the clients of whose chains another process does not know yet, because they have taken
+    /// them of others that are gone.
     pub(crate) fn take_heirs(&mut self) -> Vec<ClientId> {
         std::mem::take(&mut self.heirs)
     }
 
-    /// A stream is gone, and leaves its chains.
-    pub(crate) fn forget_stream(&mut self, stream: StreamId) {
-        self.chains.leave(stream);
+    /// These streams are gone, and leave their chains.
+    pub(crate) fn forget_streams(&mut self, streams: &[StreamId]) {
+        self.chains.leave(streams);
     }
 
     /// From now on no chains are made, or they are made again.

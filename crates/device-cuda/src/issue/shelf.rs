@@ -102,10 +102,10 @@ impl Shelf {
         })
     }
 
-    /// A stream is gone: its chains are for the next one that brings their functions.
-    pub(super) fn leave(&mut self, stream: StreamId) {
+    /// These streams are gone: their chains are for the next one that brings their functions.
+    pub(super) fn leave(&mut self, streams: &[StreamId]) {
         for index in 0..self.chains.len() {
-            if self.chains[index].purpose == Purpose::Own(stream) {
+            if matches!(self.chains[index].purpose, Purpose::Own(stream) if streams.contains(&stream)) {
                 self.change(index, |chain| chain.purpose = Purpose::Left);
             }
         }

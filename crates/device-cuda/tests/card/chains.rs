@@ -407,13 +407,20 @@ fn equal_kernels_that_come_in_parts_run_once_and_in_order() {
     let setup = Setup::new(open);
     let client = setup.client(1);
     let module = client.load(NOTE, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads");
-    let streams = [0; 3].map(|_| (client.stream(), client.allocate(4 * (MOST as u64 + 1))));
+    let mut streams = [0; 3].map(|_| (client.stream(), client.allocate(4 * (MOST as u64 + 1))));
     let mut random = 1_u32;
     let mut next = move |below: usize| {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (random >> 8) as usize % below
     };
     for round in 0..150 {
+        if round == 75 {
+            // The same work in others, which have the chains of those before.
+            for (stream, _) in &mut streams {
+                client.device().destroy_stream(*stream);
+                *stream = client.stream();
+            }
+        }
         // Mostly as many as the last time, so that the rest is expected.
         let counts = streams.map(|_| if round % 5 == 4 { 1 + next(MOST) } else { MOST });
         streams.iter().for_each(|(_, list)| client.write(*list, &[0]));
@@ -440,5 +447,6 @@ fn equal_kernels_that_come_in_parts_run_once_and_in_order() {
     }
     let submitted = opened().counters().submitted();
     assert!(submitted.coalesced > submitted.kernels / 4 && submitted.returned > 0, "{submitted:?}");
+    assert!(opened().counters().chains_inherited.load(Ordering::Relaxed) > 0, "{:?}", opened().counters());
     eprintln!("{}", super::PASSED);
 }
