@@ -235,7 +235,7 @@ static void memories() {
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;
     must("cuMemCreate", &handle, granularity, &properties, 0ull);
-    must("cuMemAddressReserve", &address, granularity, size_t(0), CUdeviceptr(0), 0ull);
+    must("cuMemAddressReserve", &address, 2 * granularity, size_t(0), CUdeviceptr(0), 0ull);
     must("cuMemMap", address, granularity, size_t(0), handle, 0ull);
     CUmemGenericAllocationHandle foreign;
     part("cuMemExportToShareableHandle", &descriptor, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0ull);
@@ -246,7 +246,17 @@ static void memories() {
     part("cuMemSetAccess", address, granularity, &access, size_t(1));
     CUmemAllocationProp far = properties;
     far.location = host;
-    part("cuMemGetAllocationGranularity", &granularity, &far, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    CUmemGenericAllocationHandle near;
+    CUdeviceptr place;
+    must("cuMemCreate", &near, granularity, &far, 0ull);
+    part("cuMemMap", address + granularity, granularity, size_t(0), near, 0ull);
+    must("cuMemAddressReserve", &place, granularity, size_t(0), CUdeviceptr(0), 0ull);
+    must("cuMemMap", place, granularity, size_t(0), near, 0ull);
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+    part("cuMemSetAccess", place, granularity, &access, size_t(1));
+    far.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    part("cuMemCreate", &near, granularity, &far, 0ull);
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
     part("cuMemCreate", &handle, granularity, &properties, 0ull);
 

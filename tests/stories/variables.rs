@@ -11,8 +11,9 @@ fn ready_server(node: &Node, takeovers: u32) -> ServerStatus {
     })
 }
 
-/// The program goes on right after each of two executors was killed while it was idle.
-fn goes_on(program: &str) {
+/// The program goes on right after each of two executors was killed while it was idle. Returns what
+/// it has said.
+fn goes_on(program: &str) -> String {
     let node = Node::start();
     let mut client = node.test_client(program).start();
     client.wait_for_line("ready");
@@ -26,18 +27,31 @@ fn goes_on(program: &str) {
     }
     client.close_input();
     let said = client.expect_ok();
-    assert_eq!(said.matches("of a kernel").count(), 5, "{said}");
     assert_eq!(node.server().takeovers, 2);
+    said
+}
+
+/// The same, of a program whose variables are read by kernels and copies.
+fn goes_on_with_variables(program: &str) {
+    let said = goes_on(program);
+    assert_eq!(said.matches("of a kernel").count(), 5, "{said}");
+}
+
+/// Physical memory of the host, at reserved addresses, and the program's own memory.
+#[test]
+fn memory_of_the_host_outlives_executors() {
+    let said = goes_on("host_memory");
+    assert!(said.trim_end().ends_with("PASS"), "{said}");
 }
 
 #[test]
 fn variables_outlive_executors() {
-    goes_on("variables");
+    goes_on_with_variables("variables");
 }
 
 #[test]
 fn variables_of_code_without_optimisation_outlive_executors() {
-    goes_on("variables_debug");
+    goes_on_with_variables("variables_debug");
 }
 
 /// What the driver makes of PTX on a card has functions where it pleases: a variable that is
@@ -47,7 +61,7 @@ fn variables_of_code_without_optimisation_outlive_executors() {
 fn variables_of_ptx_outlive_executors_or_their_program_is_told() {
     let node = Node::start();
     if node.is_software() {
-        return goes_on("variables_text");
+        return goes_on_with_variables("variables_text");
     }
     let mut client = node.test_client("variables_text").start();
     client.wait_for_line("ready");

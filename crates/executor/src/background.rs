@@ -90,6 +90,23 @@ pub fn use_window(session: &Arc<Session>, inner: &mut Inner, header: Header, end
     })
 }
 
+/// Gives a part of the window another address, in the background like a module.
+#[must_use]
+pub fn alias(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, user: u64, window: u64, bytes: u64) -> bool {
+    run_request(session, inner, header, end, move |session| {
+        if !session.in_window(window, bytes) {
+            return (Change::Nothing, answer(result::INVALID_VALUE));
+        }
+        match session.shared.cards.alias(session.client(), user, window, bytes) {
+            Ok(()) => (Change::Alias { user, window, bytes }, answer(result::SUCCESS)),
+            Err(error) => {
+                tracing::warn!("session {}: memory of the host at {user:#x}: {error}", session.config.id);
+                (Change::Nothing, answer(error.result()))
+            }
+        }
+    })
+}
+
 /// Allocates memory for which an extent has to be made, in the background like a module.
 #[must_use]
 pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {

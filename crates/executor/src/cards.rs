@@ -398,10 +398,29 @@ impl Cards {
         self.of(client).into_iter().try_for_each(|device| device.use_window(client, address, bytes))
     }
 
+    /// As [`cumux_device::Memory::announce_range`], on all devices of the client.
+    pub fn announce_range(&self, client: ClientId, address: u64, bytes: u64) {
+        self.of(client).into_iter().for_each(|device| device.announce_range(address, bytes));
+    }
+
+    /// As [`cumux_device::Memory::is_range_spare`], on all devices of the client.
+    pub fn is_range_spare(&self, client: ClientId, address: u64, bytes: u64) -> bool {
+        self.of(client).into_iter().all(|device| device.is_range_spare(address, bytes))
+    }
+
+    /// On all devices of the client, or on none.
+    ///
     /// # Errors
     /// As [`cumux_device::Memory::alias`].
     pub fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
-        self.of(client).into_iter().try_for_each(|device| device.alias(client, user, window, bytes))
+        let devices = self.of(client);
+        for (done, device) in devices.iter().enumerate() {
+            if let Err(error) = device.alias(client, user, window, bytes) {
+                devices[..done].iter().for_each(|device| device.unalias(client, user));
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     pub fn unalias(&self, client: ClientId, user: u64) {

@@ -1,6 +1,7 @@
 //! Records that belong to no stream: they take effect when taken, or, where CUDA says so, when
 //! everything the client pushed before is over (barriers).
 
+use crate::arena::GRANULE;
 use crate::background;
 use crate::drive::Caller;
 use crate::objects::{Change, Objects, PartitionSpec, StreamSpec};
@@ -9,7 +10,7 @@ use crate::shared::{answer, answer_with};
 use crate::stream::Stream;
 use cumux_device::{DeviceError, Fault};
 use cumux_ring::page::Answer;
-use cumux_wire::layout;
+use cumux_wire::layout::{self, in_arena};
 use cumux_wire::positions::SmPositions;
 use cumux_wire::record::{Header, Op, Record};
 use cumux_wire::result;
@@ -187,14 +188,23 @@ impl Session {
     fn control_virtual(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
         match *op {
             Op::VmmReserve { bytes: wanted, align, fixed } => {
-                let (change, code, address) = self.reserve(&inner.objects, wanted, align, fixed);
+                let gone = inner.memory.leaving.extract_if(.., |(address, bytes)| self.shared.cards.is_range_spare(self.client(), *address, *bytes));
+                gone.for_each(|(address, bytes)| self.shared.arena.lock().release(address, bytes));
+                let (change, code, address) = self.reserve(&inner.objects, &inner.memory.leaving, wanted, align, fixed);
+                if code == result::SUCCESS {
+                    self.shared.cards.announce_range(self.client(), address, wanted);
+                }
                 self.commit_reply(inner, end, &header, change, answer_with(code, address, 0));
             }
             Op::VmmUnreserve { address, bytes: length } => {
+                let range = address..address.saturating_add(length);
                 let known = inner.objects.reservations.get(&address) == Some(&length)
-                    && !inner.objects.mappings.range(address..address.saturating_add(length)).any(|_| true);
-                if known {
+                    && !inner.objects.mappings.range(range.clone()).any(|_| true)
+                    && !inner.objects.aliases.range(range).any(|_| true);
+                if known && self.shared.cards.is_range_spare(self.client(), address, length) {
                     self.shared.arena.lock().release(address, length);
+                } else if known {
+                    inner.memory.leaving.push((address, length));
                 }
                 let change = if known { Change::Unreserve { address } } else { Change::Nothing };
                 self.commit_reply(inner, end, &header, change, answer(if known { result::SUCCESS } else { result::INVALID_VALUE }));
@@ -254,9 +264,17 @@ impl Session {
     fn control_window(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
         match *op {
             Op::HostRegister { user, window, bytes: length } => {
-                let done = self.in_window(window, length) && self.shared.cards.alias(self.client(), user, window, length).is_ok();
-                let change = if done { Change::Alias { user, window, bytes: length } } else { Change::Nothing };
-                self.commit_reply(inner, end, &header, change, answer(if done { result::SUCCESS } else { result::INVALID_VALUE }));
+                let (objects, last) = (&inner.objects, user.saturating_add(length.saturating_sub(1)));
+                let reserved = objects.reservations.range(..=user).next_back().is_some_and(|(start, bytes)| last - start < *bytes);
+                let whole = [user, window, length].iter().all(|n| n.is_multiple_of(GRANULE)) && length > 0;
+                let is_free = objects.mappings.range(..=last).next_back().is_none_or(|(start, mapped)| start + mapped.bytes <= user);
+                if (in_arena(user) || in_arena(last)) && !(reserved && whole && is_free) {
+                    let reply = answer(result::INVALID_VALUE);
+                    return self.commit_reply(inner, end, &header, Change::Nothing, reply);
+                }
+                if !background::alias(self, inner, header, end, user, window, length) {
+                    self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
+                }
             }
             Op::WindowUse { address, bytes: length } => {
                 if !background::use_window(self, inner, header, end, address, length) {
@@ -400,11 +418,15 @@ impl Session {
         for handle in physical.keys() {
             self.physical_gone(inner, *handle);
         }
-        for (address, bytes) in reservations {
-            self.shared.arena.lock().release(address, bytes);
-        }
         for user in aliases.keys() {
             self.shared.cards.unalias(self.client(), *user);
+        }
+        for (address, bytes) in reservations {
+            if self.shared.cards.is_range_spare(self.client(), address, bytes) {
+                self.shared.arena.lock().release(address, bytes);
+            } else {
+                inner.memory.leaving.push((address, bytes));
+            }
         }
         for (index, mut stream) in std::mem::take(&mut inner.queues.streams) {
             self.shared.cards.destroy_stream(stream.device);

@@ -243,13 +243,14 @@ impl Session {
     /// Addresses without memory. They lie behind the parts of the arena in which the executor's
     /// devices have their extents, and a client gets a [`RESERVABLE`]th of them at most: whatever
     /// one client reserves, others can allocate and reserve.
-    pub(crate) fn reserve(&self, objects: &Objects, bytes: u64, align: u64, fixed: u64) -> (Change, u32, u64) {
+    /// `leaving` ones count, too.
+    pub(crate) fn reserve(&self, objects: &Objects, leaving: &[(u64, u64)], bytes: u64, align: u64, fixed: u64) -> (Change, u32, u64) {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return (Change::Nothing, result::INVALID_VALUE, 0);
         }
         let first = self.shared.cards.count().min(layout::DEVICES - 1) as u32;
         let part = layout::arena_window(first).start..arena::ALL.end;
-        let own: u64 = objects.reservations.values().sum();
+        let own: u64 = objects.reservations.values().chain(leaving.iter().map(|(_, bytes)| bytes)).sum();
         if own.checked_add(bytes).is_none_or(|sum| sum > (part.end - part.start) / RESERVABLE) {
             return (Change::Nothing, result::OUT_OF_MEMORY, 0);
         }

@@ -126,6 +126,7 @@ impl Session {
             }
         }
         unused.extend(objects.reservations);
+        unused.append(&mut inner.memory.leaving);
         self.shared.forget_images_of(self.client());
         self.shared.keep_addresses(self.client(), unused);
         if addresses == Addresses::Freed {

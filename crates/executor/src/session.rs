@@ -149,6 +149,8 @@ pub struct Memory {
     pub borrowed: HashMap<u64, (Arc<OwnedFd>, ExtentNote, usize)>,
     /// Bytes used at the end of the window for managed variables.
     pub managed: u64,
+    /// Reservations that the client has given back, and in which the device still has something.
+    pub leaving: Vec<(u64, u64)>,
 }
 
 /// The work of a session: its streams, and why those wait that do.

@@ -23,6 +23,24 @@ impl Window {
     /// when it is not a window file.
     pub fn map(file: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<Self, FileError> {
         check(file, bytes)?;
+        Window::map_checked(file, 0, address, bytes)
+    }
+
+    /// Maps `bytes` bytes of a window's file of `whole` bytes, from `offset`, at exactly `address`:
+    /// another name of that part.
+    ///
+    /// # Errors
+    /// As [`Window::map`], and when the part is not in the file.
+    pub fn map_part(file: BorrowedFd<'_>, whole: u64, offset: u64, address: u64, bytes: u64) -> Result<Self, FileError> {
+        check(file, whole)?;
+        if offset.checked_add(bytes).is_none_or(|end| end > whole) {
+            return Err(FileError::System(rustix::io::Errno::INVAL));
+        }
+        Window::map_checked(file, offset, address, bytes)
+    }
+
+    /// Maps a part of a file that is checked and as long.
+    fn map_checked(file: BorrowedFd<'_>, offset: u64, address: u64, bytes: u64) -> Result<Self, FileError> {
         let length = usize::try_from(bytes).map_err(|_| rustix::io::Errno::INVAL)?;
         // SAFETY: NOREPLACE: nothing that exists is replaced; the file cannot shrink (checked).
         let got = unsafe {
@@ -32,7 +50,7 @@ impl Window {
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE,
                 file.as_fd(),
-                0,
+                offset,
             )?
         };
         if got.addr() as u64 != address {

@@ -9,6 +9,7 @@ use crate::bands::Side;
 use crate::connection::Connection;
 use crate::context;
 use crate::ffi::{Try, error, forward, get, list, put};
+use crate::log::because;
 use crate::memory;
 use crate::process;
 use crate::stream::Stream;
@@ -39,6 +40,10 @@ fn side(claim: Claim, address: u64, pitch: u64, slice: u64, extent: CopyExtent) 
     let allocations = memory::read_allocations();
     let known = allocations.find(address);
     let whole = |allocation: &memory::Allocation| address.checked_add(bytes).is_some_and(|end| end <= allocation.end());
+    if allocations.bytes_in_one(address, bytes) < bytes {
+        let why = "a copy of several rows, of an array or in a graph goes over the border of two mappings of host memory: copy the parts one by one";
+        return Err(because(error::INVALID_VALUE, why));
+    }
     match known {
         Some(allocation) if whole(allocation) => Ok(Side::known(allocation.wire_address(address), pitch, slice)),
         Some(allocation) if allocation.on_host() => Ok(Side::own(address, pitch, slice)),
@@ -104,9 +109,29 @@ fn line(target: (Claim, u64), source: (Claim, u64), bytes: usize) -> Try<Transfe
 unsafe fn flat(target: (Claim, u64), source: (Claim, u64), bytes: usize, stream: CUstream, wait: Wait) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, stream)?;
-    let plan = line(target, source, bytes)?;
-    // SAFETY: the program vouches for its own memory.
-    unsafe { transfer(session, &stream, &plan, wait) }
+    for (at, bytes) in parts(target.1, source.1, bytes as u64) {
+        let plan = line((target.0, target.1 + at), (source.0, source.1 + at), bytes as usize)?;
+        // SAFETY: the program vouches for its own memory.
+        unsafe { transfer(session, &stream, &plan, wait)? };
+    }
+    Ok(())
+}
+
+/// The parts of a one-dimensional copy of which each is one record: where they begin, and how many
+/// bytes they have. At least one.
+fn parts(target: u64, source: u64, bytes: u64) -> Vec<(u64, u64)> {
+    let allocations = memory::read_allocations();
+    let (mut at, mut parts) = (0, Vec::with_capacity(1));
+    loop {
+        let rest = bytes - at;
+        let in_one = |address: u64| address.checked_add(at).map_or(rest, |address| allocations.bytes_in_one(address, rest));
+        let length = in_one(target).min(in_one(source));
+        parts.push((at, length));
+        at += length;
+        if at >= bytes {
+            return parts;
+        }
+    }
 }
 
 fn host(pointer: *const c_void) -> (Claim, u64) {
@@ -142,11 +167,15 @@ pub unsafe fn cuMemcpyDtoDAsync_v2(target: CUdeviceptr, source: CUdeviceptr, byt
 pub unsafe fn cuMemcpy(target: CUdeviceptr, source: CUdeviceptr, bytes: usize) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, NULL)?;
-    let plan = line((Claim::Unified, target), (Claim::Unified, source), bytes)?;
     // Between two places of the device the driver does not wait.
-    let wait = if in_arena(target) && in_arena(source) { Wait::Peers } else { Wait::Done };
-    // SAFETY: the program vouches for its own memory.
-    unsafe { transfer(session, &stream, &plan, wait) }
+    let on_device = |address: u64| in_arena(address) && !memory::read_allocations().find(address).is_some_and(memory::Allocation::on_host);
+    let wait = if on_device(target) && on_device(source) { Wait::Peers } else { Wait::Done };
+    for (at, bytes) in parts(target, source, bytes as u64) {
+        let plan = line((Claim::Unified, target + at), (Claim::Unified, source + at), bytes as usize)?;
+        // SAFETY: the program vouches for its own memory.
+        unsafe { transfer(session, &stream, &plan, wait)? };
+    }
+    Ok(())
 }
 
 pub unsafe fn cuMemcpyAsync(target: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream) -> Try {

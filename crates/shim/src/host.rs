@@ -8,15 +8,15 @@
 //! private are refused.
 
 use crate::connection::Connection;
-use crate::context;
 use crate::ffi::{Try, error, forward, put};
 use crate::log::unsupported;
 use crate::memory::{self, Allocation, PAGE, Sort, copy_pages, pointer};
 use crate::process;
+use crate::{context, device};
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{
     CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED, CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_IOMEMORY,
-    CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_READ_ONLY, CUdeviceptr,
+    CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_READ_ONLY, CUdevice_attribute, CUdeviceptr,
 };
 use cumux_wire::record::Op;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -26,8 +26,8 @@ const ALLOCATION_FLAGS: c_uint = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVI
 /// Flags of memory that is registered.
 const REGISTRATION_FLAGS: c_uint = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
 
-/// Takes a piece of the window and remembers it as an allocation.
-pub(crate) fn allocate(session: &Connection, bytes: u64, sort: Sort, context: u64, device: u32) -> Try<u64> {
+/// Takes a piece of the window that devices can use.
+pub(crate) fn take_piece(session: &Connection, bytes: u64) -> Try<u64> {
     // Large pieces start at a large page's boundary.
     let align = if bytes >= 1 << 21 { 1 << 21 } else { PAGE };
     let start = session.window.take_piece(bytes, align)?;
@@ -35,6 +35,12 @@ pub(crate) fn allocate(session: &Connection, bytes: u64, sort: Sort, context: u6
         session.window.return_piece(start);
         return Err(code);
     }
+    Ok(start)
+}
+
+/// Takes a piece of the window and remembers it as an allocation.
+pub(crate) fn allocate(session: &Connection, bytes: u64, sort: Sort, context: u64, device: u32) -> Try<u64> {
+    let start = take_piece(session, bytes)?;
     let id = process::new_number();
     memory::write_allocations().insert(Allocation { start, bytes, sort, context, device, id, sync_memops: false });
     Ok(start)
@@ -79,13 +85,28 @@ fn known_host(address: *mut c_void) -> Try<Allocation> {
 }
 
 pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, address: *mut c_void, flags: c_uint) -> Try {
-    process::enter()?;
+    let session = process::enter()?;
     if flags != 0 {
         return Err(error::INVALID_VALUE);
     }
-    known_host(address)?;
-    put!(out, address.expose_provenance() as u64);
+    let known = known_host(address)?;
+    put!(out, kernel_address(session, &known, address.expose_provenance() as u64));
     Ok(())
+}
+
+/// The address by which kernels know a byte of this allocation. Some devices have memory that was
+/// registered at the window's address alone.
+pub(crate) fn kernel_address(session: &Connection, known: &Allocation, address: u64) -> u64 {
+    match known.sort {
+        Sort::Registered { .. } if !has_own_addresses(session) => known.wire_address(address),
+        _ => address,
+    }
+}
+
+/// True if kernels have registered memory at the program's own addresses.
+fn has_own_addresses(session: &Connection) -> bool {
+    const OWN: CUdevice_attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM;
+    device::all(session).iter().all(|device| device.attribute(OWN) != Some(0))
 }
 
 pub unsafe fn cuMemHostGetFlags(out: *mut c_uint, address: *mut c_void) -> Try {
@@ -153,7 +174,8 @@ pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_
     if !replaceable(&maps, start, end) {
         return Err(unsupported(format!("the memory at {user:#x} cannot be registered: only private, writable memory outside stacks can")));
     }
-    let window = session.window.take_piece(end - start, PAGE)?;
+    // Kernels may have any of its bytes as soon as they know where it is.
+    let window = take_piece(session, end - start)?;
     // SAFETY: the pages are private and writable (checked); the program asks for them to be pinned,
     // so it keeps them mapped; the piece of the window is ours and as long. From the swap on both
     // addresses are the same memory.
@@ -177,6 +199,10 @@ pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_
     let id = process::new_number();
     let sort = Sort::Registered { window: at, flags };
     allocations.insert(Allocation { start: user, bytes, sort, context: context.id, device: context.device, id, sync_memops: false });
+    if !has_own_addresses(session) {
+        let sort = Sort::OtherName;
+        allocations.insert(Allocation { start: at, bytes, sort, context: context.id, device: context.device, id, sync_memops: false });
+    }
     session.control(&Op::HostRegister { user, window: at, bytes })
 }
 

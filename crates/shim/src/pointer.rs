@@ -2,7 +2,7 @@
 
 use crate::ffi::{Try, error, get, list, put, put_if};
 use crate::memory::{self, Allocation, Sort};
-use crate::{context, pool, process, vmm};
+use crate::{context, host, pool, process, vmm};
 use core::ffi::{c_int, c_uint, c_void};
 use cumux_abi::{CUdeviceptr, CUmemorytype, CUpointer_attribute as A};
 
@@ -33,7 +33,7 @@ unsafe fn answer(out: *mut c_void, attribute: A, address: u64, known: Option<&Al
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
             put!(out.cast(), if known.on_host() { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE });
         }
-        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => put!(out.cast::<CUdeviceptr>(), address),
+        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => put!(out.cast::<CUdeviceptr>(), host::kernel_address(process::enter()?, known, address)),
         A::CU_POINTER_ATTRIBUTE_HOST_POINTER => {
             if !known.on_host() && !known.is_managed() {
                 return Err(error::INVALID_VALUE);

@@ -41,6 +41,10 @@ fn plan_at(target: u64, whose: Target, pitch: usize, value: u32, element: u32, w
     let bytes = span(target, pitch, 0, CopyExtent { width: row, height: height as u64, depth: 1 }).ok_or(error::INVALID_VALUE)?;
     let target = {
         let allocations = memory::read_allocations();
+        if allocations.bytes_in_one(target, bytes) < bytes {
+            let why = "a set of several rows or in a graph goes over the border of two mappings of host memory: set the parts one by one";
+            return Err(crate::log::because(error::INVALID_VALUE, why));
+        }
         let known = allocations.find(target).filter(|_| allocations.covers(target, bytes));
         match known {
             Some(known) => known.wire_address(target),
@@ -72,6 +76,14 @@ fn host_sees(address: u64) -> bool {
 #[expect(clippy::too_many_arguments, reason = "the driver's arguments, and one of ours")]
 fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream, wait: Wait) -> Try {
     let session = process::enter()?;
+    let row = (width as u64).saturating_mul(u64::from(element));
+    // A separate statement, so that the lock is released.
+    let in_one = memory::read_allocations().bytes_in_one(target, row);
+    if height == 1 && in_one < row && in_one.is_multiple_of(u64::from(element)) {
+        let first = (in_one / u64::from(element)) as usize;
+        fill(target, pitch, value, element, first, 1, stream, wait)?;
+        return fill(target + in_one, pitch, value, element, width - first, 1, stream, wait);
+    }
     let stream = context::stream(session, stream)?;
     let whose = if crate::capture::is_capturing(&stream) { Target::Any } else { Target::Known };
     let Some(op) = plan_at(target, whose, pitch, value, element, width, height)? else { return crate::capture::refuse_invalid(&stream) };

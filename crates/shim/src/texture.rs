@@ -173,6 +173,9 @@ fn remove(handle: u64, is_texture: bool) -> Try {
 fn find_memory(address: CUdeviceptr) -> Try<u64> {
     let allocations = memory::read_allocations();
     let known = allocations.find(address).ok_or(error::INVALID_VALUE)?;
+    if matches!(known.sort, memory::Sort::MappedHost { .. }) {
+        return Err(crate::log::because(error::INVALID_VALUE, "a texture of host memory at reserved addresses: use its memory on the device"));
+    }
     Ok(known.wire_address(address))
 }
 

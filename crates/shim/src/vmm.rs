@@ -1,5 +1,8 @@
 //! Virtual memory: address ranges, physical memory, and the mapping of one into the other. The
 //! executor does it; the shim keeps what queries need.
+//!
+//! Physical memory of the host is a piece of the window. Where it is mapped, this process has that
+//! piece a second time, and devices with access to it know the address as another name of it.
 
 use crate::connection::Connection;
 use crate::ffi::{Try, error, get, list, put};
@@ -8,7 +11,7 @@ use crate::loan::{self, Kind as LoanKind, Token, Witness};
 use crate::log::{because, unsupported};
 use crate::memory::{self, Allocation, Sort};
 use crate::sync::lock;
-use crate::{context, device, process};
+use crate::{context, device, host, process};
 use core::ffi::{c_ulonglong, c_void};
 use cumux_abi::{
     CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType,
@@ -23,6 +26,7 @@ use std::sync::{Arc, Mutex};
 /// The access that a program can set for a mapping.
 const ACCESS: [CUmemAccess_flags; 3] =
     [CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE];
+const NO_ACCESS: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
 /// Sizes and addresses are multiples of this.
 const GRANULARITY: u64 = 2 << 20;
 
@@ -41,7 +45,7 @@ pub struct Physical {
     handle: u64,
     number: u32,
     bytes: u64,
-    device: i32,
+    place: Place,
     /// Handles the program holds (one from creation, one per retain, one per import).
     held: Mutex<u32>,
     /// It may be exported as a file descriptor.
@@ -50,6 +54,25 @@ pub struct Physical {
     token: Mutex<Option<Token>>,
     /// Of the descriptors by which it was exported. The memory stays as long as one is open.
     exports: Mutex<Vec<Witness>>,
+}
+
+/// Where physical memory is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// On the device with this ordinal.
+    Device(i32),
+    /// In the window, from this address on. The program has asked for it at this location.
+    Host { window: u64, location: CUmemLocation },
+}
+
+impl Place {
+    /// The device, if it is on one.
+    fn device(self) -> Option<i32> {
+        match self {
+            Place::Device(device) => Some(device),
+            Place::Host { .. } => None,
+        }
+    }
 }
 
 /// Memory without handle and mapping that stays because a descriptor of it is open.
@@ -69,8 +92,11 @@ impl Physical {
 struct Mapping {
     bytes: u64,
     physical: Arc<Physical>,
+    /// Where it begins in the physical memory.
+    offset: u64,
+    /// Access from where the memory is: its device, or the host.
     access: CUmemAccess_flags,
-    /// Access of other devices than the memory's own.
+    /// Access of other devices.
     peers: BTreeMap<i32, CUmemAccess_flags>,
 }
 
@@ -85,6 +111,13 @@ impl Ranges {
     fn is_reserved(&self, address: u64, bytes: u64) -> bool {
         let end = address.checked_add(bytes);
         self.reserved.range(..=address).next_back().is_some_and(|(start, length)| end.is_some_and(|end| end <= start + length))
+    }
+
+    /// True if memory of the other kind, of a device or of the host, is mapped in the reservation
+    /// of this address.
+    fn has_other_kind(&self, address: u64, of_host: bool) -> bool {
+        let Some((start, bytes)) = self.reserved.range(..=address).next_back() else { return false };
+        self.mapped.range(*start..start + bytes).any(|(_, mapping)| mapping.window().is_some() != of_host)
     }
 
     /// Starts of the mappings that lie in a range; `None` unless they fill it exactly.
@@ -109,8 +142,20 @@ impl Ranges {
 impl Mapping {
     /// What a device may do with it.
     fn access_of(&self, device: i32) -> CUmemAccess_flags {
-        let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        if device == self.physical.device { self.access } else { self.peers.get(&device).copied().unwrap_or(none) }
+        if self.physical.place.device() == Some(device) { self.access } else { self.peers.get(&device).copied().unwrap_or(NO_ACCESS) }
+    }
+
+    /// The part of the window that is mapped, if it is memory of the host.
+    fn window(&self) -> Option<u64> {
+        match self.physical.place {
+            Place::Device(_) => None,
+            Place::Host { window, .. } => Some(window + self.offset),
+        }
+    }
+
+    /// True if a device may access memory of the host here.
+    fn is_known_to_devices(&self) -> bool {
+        self.peers.values().any(|access| *access != NO_ACCESS)
     }
 }
 
@@ -131,15 +176,22 @@ pub unsafe fn cuMemGetAllocationGranularity(out: *mut usize, properties: *const 
     Ok(())
 }
 
-/// Whether memory of this kind can be had.
-fn check(session: &Connection, properties: &CUmemAllocationProp) -> Try {
+/// Whether memory of this kind can be had. True if it is the host's: of which of its nodes is left
+/// to the system.
+fn check(session: &Connection, properties: &CUmemAllocationProp) -> Try<bool> {
     if properties.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(error::INVALID_VALUE);
     }
-    if properties.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-        return Err(unsupported("physical memory of the host"));
+    match properties.location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => device::named(session, properties.location.id).map(|_| false),
+        kind if is_host(kind) => Ok(true),
+        _ => Err(error::INVALID_VALUE),
     }
-    device::named(session, properties.location.id).map(drop)
+}
+
+fn is_host(kind: CUmemLocationType) -> bool {
+    [CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST, CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT]
+        .contains(&kind)
 }
 
 pub unsafe fn cuMemAddressReserve(out: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong) -> Try {
@@ -181,7 +233,7 @@ pub unsafe fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> Try {
 pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: c_ulonglong) -> Try {
     let session = process::enter()?;
     let properties = get!(properties);
-    check(session, &properties)?;
+    let of_host = check(session, &properties)?;
     let bytes = bytes as u64;
     whole(bytes)?;
     if out.is_null() || flags != 0 {
@@ -190,12 +242,20 @@ pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, 
     if properties.requestedHandleTypes.0 & !DESCRIPTOR.0 != 0 {
         return Err(unsupported(format!("physical memory with handles of type {:#x}", properties.requestedHandleTypes.0)));
     }
+    let exportable = properties.requestedHandleTypes == DESCRIPTOR;
+    if of_host && exportable {
+        return Err(unsupported("descriptors of physical memory of the host"));
+    }
     settle_lingering(session, &lock(&RANGES))?;
     let number = u32::try_from(process::new_number()).map_err(|_| error::OUT_OF_MEMORY)?;
-    memory::request_memory(session, &Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
-    let exportable = properties.requestedHandleTypes == DESCRIPTOR;
-    let (device, token, exports) = (properties.location.id, Mutex::new(None), Mutex::default());
-    let make = |handle| Arc::new(Physical { handle, number, bytes, device, held: Mutex::new(1), exportable, token, exports });
+    let place = if of_host {
+        Place::Host { window: host::take_piece(session, bytes)?, location: properties.location }
+    } else {
+        memory::request_memory(session, &Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
+        Place::Device(properties.location.id)
+    };
+    let (token, exports) = (Mutex::new(None), Mutex::default());
+    let make = |handle| Arc::new(Physical { handle, number, bytes, place, held: Mutex::new(1), exportable, token, exports });
     let (handle, _) = PHYSICAL.insert(make).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, handle);
     Ok(())
@@ -221,7 +281,13 @@ fn settle(session: &Connection, ranges: &Ranges, physical: &Arc<Physical>) -> Tr
     if PHYSICAL.remove(physical.handle).is_none() {
         return Ok(());
     }
-    session.control(&Op::VmmRelease { handle: physical.number })
+    match physical.place {
+        Place::Device(_) => session.control(&Op::VmmRelease { handle: physical.number }),
+        Place::Host { window, .. } => {
+            session.window.return_piece(window);
+            Ok(())
+        }
+    }
 }
 
 /// Lets go of memory whose last descriptor was closed. Nobody says when that happens, so it is
@@ -254,12 +320,22 @@ pub unsafe fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle
     if memory::read_allocations().touches(address, address + bytes) {
         return Err(error::INVALID_VALUE);
     }
-    session.call(&Op::VmmMap { address, bytes, handle: physical.number, offset })?;
+    // A card's driver reserves addresses for one kind alone.
+    if ranges.has_other_kind(address, physical.place.device().is_none()) {
+        return Err(unsupported("memory of a device and of the host in one reservation of addresses"));
+    }
     let context = context::top().map_or(0, |context| context.id);
-    let device = physical.device.cast_unsigned();
-    let allocation = Allocation { start: address, bytes, sort: Sort::Mapped, context, device, id: process::new_number(), sync_memops: false };
+    let (sort, device) = match physical.place {
+        Place::Device(device) => {
+            session.call(&Op::VmmMap { address, bytes, handle: physical.number, offset })?;
+            (Sort::Mapped, device.cast_unsigned())
+        }
+        // Whoever gets access knows it from then on.
+        Place::Host { window, .. } => (Sort::MappedHost { window: window + offset }, 0),
+    };
+    let allocation = Allocation { start: address, bytes, sort, context, device, id: process::new_number(), sync_memops: false };
     memory::write_allocations().insert(allocation);
-    ranges.mapped.insert(address, Mapping { bytes, physical, access: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE, peers: BTreeMap::new() });
+    ranges.mapped.insert(address, Mapping { bytes, physical, offset, access: NO_ACCESS, peers: BTreeMap::new() });
     Ok(())
 }
 
@@ -270,7 +346,16 @@ pub unsafe fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> Try {
     for start in starts {
         let Some(mapping) = ranges.mapped.remove(&start) else { continue };
         memory::write_allocations().remove(start);
-        session.call(&Op::VmmUnmap { address: start, bytes: mapping.bytes })?;
+        if mapping.window().is_none() {
+            session.call(&Op::VmmUnmap { address: start, bytes: mapping.bytes })?;
+        } else {
+            // Copies use the window, whoever has access.
+            session.drain_all()?;
+            if mapping.is_known_to_devices() {
+                session.call(&Op::HostUnregister { user: start })?;
+            }
+            memory::hide(start, mapping.bytes)?;
+        }
         settle(session, &ranges, &mapping.physical)?;
     }
     Ok(())
@@ -281,17 +366,24 @@ pub unsafe fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const 
     let mut ranges = lock(&RANGES);
     let starts = ranges.filling(address, bytes as u64).filter(|starts| !starts.is_empty()).ok_or(error::INVALID_VALUE)?;
     for entry in list!(access, count) {
-        if entry.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-            return Err(unsupported("access from the host"));
+        let from_host = is_host(entry.location.type_);
+        if !from_host {
+            if entry.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+                return Err(error::INVALID_VALUE);
+            }
+            device::named(session, entry.location.id)?;
         }
-        device::named(session, entry.location.id)?;
         if !ACCESS.contains(&entry.flags) {
             return Err(error::INVALID_VALUE);
         }
         for start in &starts {
             let Some(mapping) = ranges.mapped.get_mut(start) else { continue };
             let (address, bytes, access) = (*start, mapping.bytes, entry.flags.0);
-            if entry.location.id == mapping.physical.device {
+            if let Some(window) = mapping.window() {
+                set_access_to_host(session, address, mapping, window, entry)?;
+            } else if from_host {
+                return Err(unsupported("access from the host to memory of a device"));
+            } else if mapping.physical.place.device() == Some(entry.location.id) {
                 session.call(&Op::VmmAccess { address, bytes, access })?;
                 mapping.access = entry.flags;
             } else {
@@ -303,6 +395,35 @@ pub unsafe fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const 
     Ok(())
 }
 
+/// Sets who may access memory of the host that is mapped here, from this part of the window.
+fn set_access_to_host(session: &Connection, address: u64, mapping: &mut Mapping, window: u64, entry: &CUmemAccessDesc) -> Try {
+    if is_host(entry.location.type_) {
+        let writes = entry.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        if entry.flags == NO_ACCESS {
+            memory::hide(address, mapping.bytes)?;
+        } else {
+            memory::show(session, address, window, mapping.bytes, writes)?;
+        }
+        mapping.access = entry.flags;
+        return Ok(());
+    }
+    if entry.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ {
+        return Err(unsupported("memory of the host that a device may only read"));
+    }
+    let was_known = mapping.is_known_to_devices();
+    let before = mapping.peers.insert(entry.location.id, entry.flags);
+    // All devices of the program know it, or none.
+    let told = match (was_known, mapping.is_known_to_devices()) {
+        (false, true) => session.call(&Op::HostRegister { user: address, window, bytes: mapping.bytes }).map(drop),
+        (true, false) => session.call(&Op::HostUnregister { user: address }).map(drop),
+        _ => Ok(()),
+    };
+    if told.is_err() {
+        mapping.peers.insert(entry.location.id, before.unwrap_or(NO_ACCESS));
+    }
+    told
+}
+
 pub unsafe fn cuMemGetAccess(out: *mut c_ulonglong, location: *const CUmemLocation, address: CUdeviceptr) -> Try {
     process::enter()?;
     let place = get!(location);
@@ -310,7 +431,8 @@ pub unsafe fn cuMemGetAccess(out: *mut c_ulonglong, location: *const CUmemLocati
     let mapping = ranges.at(address).ok_or(error::INVALID_VALUE)?;
     let access = match place.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => mapping.access_of(place.id),
-        _ => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        _ if mapping.window().is_some() => mapping.access,
+        _ => NO_ACCESS,
     };
     put!(out, c_ulonglong::from(access.0));
     Ok(())
@@ -328,7 +450,10 @@ pub unsafe fn cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle
 pub unsafe fn cuMemGetAllocationPropertiesFromHandle(out: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle) -> Try {
     process::enter()?;
     let physical = named(handle)?;
-    let location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: physical.device };
+    let location = match physical.place {
+        Place::Device(id) => CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id },
+        Place::Host { location, .. } => location,
+    };
     let requestedHandleTypes = if physical.exportable { DESCRIPTOR } else { CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE };
     let type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     put!(out, CUmemAllocationProp { type_, requestedHandleTypes, location, ..CUmemAllocationProp::default() });
@@ -381,9 +506,9 @@ pub unsafe fn cuMemImportFromShareableHandle(out: *mut CUmemGenericAllocationHan
     }
     let number = u32::try_from(process::new_number()).map_err(|_| error::OUT_OF_MEMORY)?;
     let [bytes, device, ..] = session.call(&Op::VmmBorrow { handle: number, token }).map_err(loan::explain)?;
-    let device = i32::try_from(device).unwrap_or(0);
+    let place = Place::Device(i32::try_from(device).unwrap_or(0));
     let make = |handle| {
-        Arc::new(Physical { handle, number, bytes, device, held: Mutex::new(1), exportable: false, token: Mutex::new(Some(token)), exports: Mutex::default() })
+        Arc::new(Physical { handle, number, bytes, place, held: Mutex::new(1), exportable: false, token: Mutex::new(Some(token)), exports: Mutex::default() })
     };
     let Some((handle, _)) = PHYSICAL.insert(make) else {
         session.control(&Op::VmmRelease { handle: number })?;
@@ -401,13 +526,8 @@ mod tests {
     fn ranges_are_exact() {
         let (held, token) = (Mutex::new(1), Mutex::new(None));
         let exports = Mutex::default();
-        let physical = Arc::new(Physical { handle: 1, number: 1, bytes: 4 * GRANULARITY, device: 0, held, exportable: false, token, exports });
-        let mapping = || Mapping {
-            bytes: GRANULARITY,
-            physical: Arc::clone(&physical),
-            access: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-            peers: BTreeMap::new(),
-        };
+        let physical = Arc::new(Physical { handle: 1, number: 1, bytes: 4 * GRANULARITY, place: Place::Device(0), held, exportable: false, token, exports });
+        let mapping = || Mapping { bytes: GRANULARITY, physical: Arc::clone(&physical), offset: 0, access: NO_ACCESS, peers: BTreeMap::new() };
         let base = 8 * GRANULARITY;
         let mut ranges = Ranges::default();
         ranges.reserved.insert(base, 4 * GRANULARITY);

@@ -1,14 +1,14 @@
 //! The clients of a card.
 
 use super::Card;
-use crate::context::{ContextClient, PinnedWindow, Urgency};
+use crate::context::{ContextClient, PinnedWindow, Urgency, WindowAlias};
 use crate::engine::{Message, put_down};
 use crate::fault::remedy;
 use crate::quiet::NotQuiet;
 use cumux_abi::CUlimit;
 use cumux_device::{Begun, ClientCounters, ClientId, ClientSpec, Clients, DeviceError, Fault};
-use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,12 +71,20 @@ impl Clients for Card {
         }
         self.discard_textures(&closed);
         let window = closed.window.write().take();
+        let aliases = closed.aliases.lock().take().unwrap_or_default();
         if let Some(window) = window {
             // Releasing pinned memory waits for running kernels, and holds the lock that launches
             // need. Where those do not end, all others leave, and the window stays until this
             // process ends.
-            let mut window = Some(window);
-            let closed = self.shared.gate.run_quietly(Some(&closed.counts), || window.take().map(PinnedWindow::close));
+            let mut window = Some((aliases, window));
+            let release = |(aliases, window): (BTreeMap<u64, Arc<WindowAlias>>, Arc<PinnedWindow>)| {
+                for (address, alias) in aliases {
+                    drop(alias);
+                    self.extents.hosts().end(address);
+                }
+                PinnedWindow::close(window);
+            };
+            let closed = self.shared.gate.run_quietly(Some(&closed.counts), || window.take().map(release));
             if closed.is_err() {
                 std::mem::forget(window);
             }

@@ -1,16 +1,66 @@
 //! The memory of a card.
 
 use super::Card;
-use crate::context::PinnedWindow;
+use crate::context::{ContextClient, PinnedWindow, WindowAlias};
 use cumux_device::{ClientId, DeviceError, Memory};
 use cumux_ranges::AllowedRange;
+use cumux_wire::layout::in_arena;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How often, and with which pause, windows that were mapped ahead for nothing are tried to be
 /// unmapped.
 const FORGET_ATTEMPTS: u32 = 60;
 const FORGET_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long an address is waited for that the client has had for something else a moment ago.
+const ADDRESS_COMES_FREE: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+impl Card {
+    /// Gives a part of the client's window another address, for its kernels too.
+    fn alias_window(&self, owner: &ContextClient, user: u64, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        // Who closes the client waits until nobody has its window.
+        let window = owner.window.read().clone();
+        let alias = window.ok_or_else(|| DeviceError::Invalid(format!("client {} has no window", owner.id)))?.alias(user, address, bytes)?;
+        let mut alias = Some(alias);
+        if let Some(aliases) = &mut *owner.aliases.lock() {
+            aliases.extend(alias.take().map(|alias| (user, alias)));
+        }
+        match alias {
+            None => Ok(()),
+            Some(alias) => {
+                self.release_alias(user, alias);
+                Err(DeviceError::LetGo(format!("client {} is closed", owner.id)))
+            }
+        }
+    }
+
+    /// Has a helper release a part of the window that had another address: that waits for running
+    /// kernels. Beside some that do not end, or in a broken context, it stays until this process
+    /// ends.
+    fn release_alias(&self, user: u64, alias: Arc<WindowAlias>) {
+        let (gate, hosts) = (self.shared.gate.clone(), self.extents.hosts().clone());
+        self.shared.helpers.run(move || {
+            let mut alias = Some(alias);
+            if gate.run_quietly(None, || drop(alias.take())).is_ok() {
+                hosts.end(user);
+            } else {
+                std::mem::forget(alias);
+            }
+        });
+    }
+
+    /// Waits until what was at an address of the arena is released, for a while.
+    fn begin_host_mapping(&self, user: u64, bytes: u64) -> Result<(), DeviceError> {
+        let begun = Instant::now();
+        while !self.extents.hosts().spare(user, bytes) && begun.elapsed() < ADDRESS_COMES_FREE {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        self.extents.begin_host_mapping(user, bytes)
+    }
+}
 
 impl Memory for Card {
     fn capacity(&self) -> u64 {
@@ -112,11 +162,41 @@ impl Memory for Card {
         if owner.permissions.write().allow(AllowedRange::new(user, bytes, true, window.wrapping_sub(user))).is_err() {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {user:#x} overlap other memory of client {client}")));
         }
-        Ok(())
+        // Addresses of the arena are one client's alone, so its kernels may have them. At those of
+        // the client's own another client may have something else.
+        if !in_arena(user) {
+            return Ok(());
+        }
+        let begun = self.begin_host_mapping(user, bytes);
+        let aliased = match begun {
+            Ok(()) => self.alias_window(&owner, user, window, bytes).inspect_err(|error| {
+                if !matches!(error, DeviceError::LetGo(_)) {
+                    self.extents.hosts().end(user);
+                }
+            }),
+            Err(error) => Err(error),
+        };
+        if aliased.is_err() {
+            self.revoke(client, user);
+        }
+        self.check_loss(aliased)
     }
 
     fn unalias(&self, client: ClientId, user: u64) {
         self.revoke(client, user);
+        let Ok(owner) = self.client(client) else { return };
+        let alias = owner.aliases.lock().as_mut().and_then(|aliases| aliases.remove(&user));
+        if let Some(alias) = alias {
+            self.release_alias(user, alias);
+        }
+    }
+
+    fn is_range_spare(&self, address: u64, bytes: u64) -> bool {
+        self.extents.hosts().spare(address, bytes)
+    }
+
+    fn announce_range(&self, address: u64, bytes: u64) {
+        self.extents.announce(address, bytes);
     }
 
     fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {

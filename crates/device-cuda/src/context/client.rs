@@ -4,7 +4,7 @@
 use super::constants::Constants;
 use super::module::ClientModule;
 use super::partitions::Partition;
-use super::pinned_window::PinnedWindow;
+use super::pinned_window::{PinnedWindow, WindowAlias};
 use super::recipes::Recipes;
 use super::textures::ClientTextures;
 use crate::counters::ClientCounts;
@@ -12,6 +12,7 @@ use cumux_device::{ClientId, ModuleId, StreamId};
 use cumux_ranges::Permissions;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A client's priority among all clients.
@@ -52,6 +53,9 @@ pub(crate) struct ContextClient {
     pub permissions: RwLock<Permissions>,
     /// The client's pinned window, once it is mapped.
     pub window: RwLock<Option<Arc<PinnedWindow>>>,
+    /// Parts of the window that have another address in the arena, by that address; `None` once the
+    /// client is closed. Lock 8 of the crate's order, held alone.
+    pub aliases: Mutex<Option<BTreeMap<u64, Arc<WindowAlias>>>>,
     /// The client's modules.
     pub modules: RwLock<FxHashMap<ModuleId, Arc<ClientModule>>>,
     /// The arrays and objects that the driver has made for the client.
@@ -75,6 +79,7 @@ impl ContextClient {
             partitions: RwLock::default(),
             permissions: RwLock::default(),
             window: RwLock::default(),
+            aliases: Mutex::new(Some(BTreeMap::new())),
             modules: RwLock::default(),
             textures: RwLock::default(),
             constants: RwLock::default(),

@@ -4,6 +4,10 @@
 //! first mapped in a piece. Addresses belong to the process, so its cards share the reservations. A
 //! reservation that does not lie where it was asked for is an error.
 //!
+//! What a client has reserved is one reservation of its own, made when something of the card is
+//! first mapped there: where memory of the host is mapped instead, the driver may have reserved
+//! nothing.
+//!
 //! What is scrubbed, read and written outside of clients' streams goes through the
 //! [`SideStream`].
 
@@ -28,6 +32,41 @@ const SCRUB_ELEMENT: u32 = 4;
 /// Lock 9 of the crate's order; the driver is called under it.
 static RESERVATIONS: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
+/// Addresses that a client has reserved.
+struct ClientRange {
+    bytes: u64,
+    /// How much memory of the card is mapped in it. The driver has reserved it as long as there is
+    /// any.
+    of_card: usize,
+}
+
+/// Where memory of the host is mapped in the arena, or not released yet. Lock 9 of the crate's
+/// order, held alone.
+#[derive(Default)]
+pub(crate) struct HostMappings(Mutex<RangeMap<()>>);
+
+impl HostMappings {
+    /// True if there is none in these bytes.
+    pub(crate) fn spare(&self, address: CardAddress, bytes: u64) -> bool {
+        self.0.lock().overlapping(address, address.saturating_add(bytes)).is_none()
+    }
+
+    /// One is about to be made. False if there is one.
+    fn begin(&self, address: CardAddress, bytes: u64) -> bool {
+        let mut all = self.0.lock();
+        let is_free = all.overlapping(address, address.saturating_add(bytes)).is_none();
+        if is_free {
+            all.insert(address, bytes, ());
+        }
+        is_free
+    }
+
+    /// One is released.
+    pub(crate) fn end(&self, address: CardAddress) {
+        self.0.lock().remove(address);
+    }
+}
+
 /// An extent that is mapped before it is needed.
 struct ExpectedExtent {
     bytes: u64,
@@ -40,8 +79,18 @@ struct Maps {
     mapped: RangeMap<()>,
     /// Mapped ahead, by address; disjoint from `mapped`.
     expected: BTreeMap<u64, ExpectedExtent>,
+    /// What clients have reserved, by address.
+    ranges: BTreeMap<u64, ClientRange>,
     /// The first address of each reservation that this card uses.
     reserved: BTreeSet<u64>,
+}
+
+impl Maps {
+    /// The client's range in which these bytes lie, and where it begins.
+    fn range_at(&mut self, address: u64, bytes: u64) -> Option<(u64, &mut ClientRange)> {
+        let (start, range) = self.ranges.range_mut(..=address).next_back()?;
+        (address.checked_add(bytes)? <= start + range.bytes).then_some((*start, range))
+    }
 }
 
 /// The kind of memory that is read or written outside of streams.
@@ -62,6 +111,7 @@ pub(crate) struct Extents {
     maps: Mutex<Maps>,
     /// For scrubbing, reading and writing outside of clients' streams.
     side_stream: SideStream,
+    hosts: Arc<HostMappings>,
     /// A granule from which arrays are scrubbed, once there is an array. Lock 8 of the crate's
     /// order, held alone.
     zeros: Mutex<Option<CardAddress>>,
@@ -86,7 +136,7 @@ impl Extents {
     pub(crate) fn new(driver: &Arc<Driver>) -> Result<Extents, DeviceError> {
         let granule = driver.granule().map_err(|error| failure(driver, "the granularity of device memory", error))?;
         let side_stream = SideStream::new(driver).map_err(|error| failure(driver, "a stream", error))?;
-        Ok(Extents { driver: driver.clone(), granule, maps: Mutex::default(), side_stream, zeros: Mutex::default() })
+        Ok(Extents { driver: driver.clone(), granule, maps: Mutex::default(), side_stream, hosts: Arc::default(), zeros: Mutex::default() })
     }
 
     /// Sets what is done when something outside of clients' streams has not ended after this time.
@@ -127,12 +177,54 @@ impl Extents {
         Ok(memory)
     }
 
-    /// Reserves the pieces around these bytes that are not reserved yet.
+    /// A client has reserved these addresses. Those who had some of them before are gone.
+    pub(crate) fn announce(&self, address: CardAddress, bytes: u64) {
+        let mut maps = self.maps.lock();
+        let end = address.saturating_add(bytes);
+        maps.ranges.retain(|start, range| *start >= end || start + range.bytes <= address || range.of_card > 0);
+        maps.ranges.entry(address).or_insert_with(|| ClientRange { bytes, of_card: 0 });
+    }
+
+    /// Where memory of the host is mapped.
+    pub(crate) fn hosts(&self) -> &Arc<HostMappings> {
+        &self.hosts
+    }
+
+    /// Memory of the host is about to be mapped at addresses that a client has reserved.
+    ///
+    /// # Errors
+    /// A sentence: they are not reserved, or memory of the card is mapped in the same reservation.
+    pub(crate) fn begin_host_mapping(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        let mut maps = self.maps.lock();
+        let Some((_, range)) = maps.range_at(address, bytes) else {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes at {address:#x} are not reserved by one client")));
+        };
+        if range.of_card > 0 {
+            return Err(DeviceError::NotSupported("memory of the card and of the host in one reservation of addresses".into()));
+        }
+        if !self.hosts.begin(address, bytes) {
+            return Err(DeviceError::Invalid(format!("memory of the host at {address:#x} is not released yet")));
+        }
+        Ok(())
+    }
+
+    /// Reserves what is needed to map these bytes: the client's range, or the pieces around them
+    /// that are not reserved yet.
     fn reserve(&self, maps: &mut Maps, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        if let Some((start, range)) = maps.range_at(address, bytes) {
+            if !self.hosts.spare(start, range.bytes) {
+                return Err(DeviceError::NotSupported("memory of the card and of the host in one reservation of addresses".into()));
+            }
+            if range.of_card == 0 {
+                self.reserve_piece(start, range.bytes)?;
+            }
+            range.of_card += 1;
+            return Ok(());
+        }
         let mut piece = address / RESERVATION * RESERVATION;
         while piece < address + bytes {
             if !maps.reserved.contains(&piece) {
-                self.reserve_piece(piece)?;
+                self.reserve_piece(piece, RESERVATION)?;
                 maps.reserved.insert(piece);
             }
             piece += RESERVATION;
@@ -140,16 +232,36 @@ impl Extents {
         Ok(())
     }
 
+    /// Something in a client's range is not mapped any more.
+    fn release(&self, maps: &mut Maps, address: CardAddress, bytes: u64) {
+        let Some((start, range)) = maps.range_at(address, bytes) else { return };
+        range.of_card = range.of_card.saturating_sub(1);
+        if range.of_card == 0 {
+            self.free_piece(start, range.bytes);
+        }
+    }
+
+    /// Gives a reservation back, unless another card of this process uses it.
+    fn free_piece(&self, piece: CardAddress, bytes: u64) {
+        let mut reservations = RESERVATIONS.lock();
+        let Some(cards) = reservations.get_mut(&piece) else { return };
+        *cards -= 1;
+        if *cards == 0 {
+            reservations.remove(&piece);
+            self.driver.free_addresses(piece, bytes);
+        }
+    }
+
     /// Reserves a piece, unless another card of this process has.
-    fn reserve_piece(&self, piece: CardAddress) -> Result<(), DeviceError> {
+    fn reserve_piece(&self, piece: CardAddress, bytes: u64) -> Result<(), DeviceError> {
         let mut reservations = RESERVATIONS.lock();
         if let Some(cards) = reservations.get_mut(&piece) {
             *cards += 1;
             return Ok(());
         }
-        let got = self.driver.reserve_addresses(piece, RESERVATION).map_err(|error| failure(&self.driver, &format!("address space at {piece:#x}"), error))?;
+        let got = self.driver.reserve_addresses(piece, bytes).map_err(|error| failure(&self.driver, &format!("address space at {piece:#x}"), error))?;
         if got != piece {
-            self.driver.free_addresses(got, RESERVATION);
+            self.driver.free_addresses(got, bytes);
             return Err(DeviceError::System(format!("the address space at {piece:#x} is taken in this process: nothing else may be mapped in the arena")));
         }
         reservations.insert(piece, 1);
@@ -180,17 +292,24 @@ impl Extents {
         }
         self.forget(maps, |start, length| start < end && address < start + length);
         self.reserve(maps, address, bytes)?;
-        self.driver
-            .map(address, extent, offset, bytes)
-            .map_err(|error| failure(&self.driver, &format!("mapping {bytes} bytes (offset {offset}) at {address:#x}"), error))
+        self.driver.map(address, extent, offset, bytes).map_err(|error| {
+            self.release(maps, address, bytes);
+            failure(&self.driver, &format!("mapping {bytes} bytes (offset {offset}) at {address:#x}"), error)
+        })
     }
 
     /// Unmaps what was mapped ahead, as far as `is_forgotten` says so of address and bytes.
     fn forget(&self, maps: &mut Maps, is_forgotten: impl Fn(u64, u64) -> bool) {
+        let mut gone_ahead = Vec::new();
         for (address, gone) in maps.expected.extract_if(.., |address, extent| is_forgotten(*address, extent.bytes)) {
             if let Err(error) = self.driver.unmap(address, gone.bytes) {
                 tracing::warn!("{} bytes that were mapped ahead at {address:#x} are not unmapped: {}", gone.bytes, self.driver.describe_numbered(error));
+            } else {
+                gone_ahead.push((address, gone.bytes));
             }
+        }
+        for (address, bytes) in gone_ahead {
+            self.release(maps, address, bytes);
         }
     }
 
@@ -236,6 +355,7 @@ impl Extents {
         }
         self.driver.unmap(address, bytes).map_err(|error| failure(&self.driver, &format!("unmapping {address:#x}"), error))?;
         maps.mapped.remove(address);
+        self.release(&mut maps, address, bytes);
         Ok(())
     }
 
@@ -368,14 +488,9 @@ impl Drop for Extents {
         for (address, bytes) in maps.mapped.iter().chain(maps.expected.iter().map(|(address, extent)| (*address, extent.bytes))) {
             let _ = self.driver.unmap(address, bytes);
         }
-        let mut reservations = RESERVATIONS.lock();
-        for piece in &maps.reserved {
-            let Some(cards) = reservations.get_mut(piece) else { continue };
-            *cards -= 1;
-            if *cards == 0 {
-                reservations.remove(piece);
-                self.driver.free_addresses(*piece, RESERVATION);
-            }
-        }
+        let pieces = maps.reserved.iter().map(|piece| (*piece, RESERVATION));
+        let ranges = maps.ranges.iter().filter(|(_, range)| range.of_card > 0).map(|(start, range)| (*start, range.bytes));
+        let all: Vec<(u64, u64)> = pieces.chain(ranges).collect();
+        all.into_iter().for_each(|(start, bytes)| self.free_piece(start, bytes));
     }
 }

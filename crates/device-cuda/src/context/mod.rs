@@ -48,6 +48,6 @@ pub(crate) use library::ModuleLibrary;
 pub(crate) use module::{ClientModule, Kernel, KernelCode, LoadedModule, Sharing, VariablesHome};
 pub(crate) use own_kernels::{OwnKernels, SET_THREADS};
 pub(crate) use partitions::{Partition, PartitionId, Partitions, find_sms};
-pub(crate) use pinned_window::PinnedWindow;
+pub(crate) use pinned_window::{PinnedWindow, WindowAlias};
 pub(crate) use placement::Resumption;
 pub(crate) use textures::{CardArray, Discards, ObjectKind, Unused};

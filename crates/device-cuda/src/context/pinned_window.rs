@@ -21,7 +21,7 @@ use cumux_ring::window::Window;
 use cumux_wire::layout::{WINDOW_FIRST_BYTES, window_piece_end, window_piece_start};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 /// Device and inode of a window's file.
@@ -45,6 +45,11 @@ static WINDOWS: Mutex<BTreeMap<CardAddress, SharedWindow>> = Mutex::new(BTreeMap
 pub(crate) struct PinnedWindow {
     driver: Arc<Driver>,
     window: Window,
+    /// Its file, for further names of its parts.
+    file: OwnedFd,
+    /// Those names, which the cards of a process share. Lock 8 of the crate's order; the driver is
+    /// called under it.
+    aliases: Mutex<BTreeMap<CardAddress, Weak<WindowAlias>>>,
     registered: Mutex<RangeMap<()>>,
     /// Held by the thread that registers: two threads that need the same piece register it once.
     registration: Mutex<()>,
@@ -70,7 +75,15 @@ impl PinnedWindow {
                 None => {
                     let mapped = Window::map(file, address, bytes)
                         .map_err(|error| DeviceError::System(format!("the window cannot be mapped at {address:#x}: {error}")))?;
-                    let window = PinnedWindow { driver: driver.clone(), window: mapped, registered: Mutex::default(), registration: Mutex::default() };
+                    let file = file.try_clone_to_owned().map_err(|error| DeviceError::System(format!("the window's file cannot be kept: {error}")))?;
+                    let window = PinnedWindow {
+                        driver: driver.clone(),
+                        window: mapped,
+                        file,
+                        aliases: Mutex::default(),
+                        registered: Mutex::default(),
+                        registration: Mutex::default(),
+                    };
                     let window = Arc::new(window);
                     windows.insert(address, SharedWindow { file: identity, window: Arc::downgrade(&window), cards: 1 });
                     window
@@ -141,6 +154,34 @@ impl PinnedWindow {
         Ok(())
     }
 
+    /// Gives these bytes, whole pages, another address, on the host and on the card. Slow: an
+    /// engine thread must not call this.
+    ///
+    /// # Errors
+    /// A sentence: the bytes are not in the window, the address is in use, or there is not enough
+    /// memory to pin.
+    pub(crate) fn alias(&self, address: CardAddress, window: CardAddress, bytes: u64) -> Result<Arc<WindowAlias>, DeviceError> {
+        if !self.contains(window, bytes) {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes at {window:#x} are not in the window")));
+        }
+        let mut aliases = self.aliases.lock();
+        let known = aliases.get(&address).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| known.window == window && known.mapped.bytes() == bytes) {
+            return Ok(known);
+        }
+        let mapped = Window::map_part(self.file.as_fd(), self.window.bytes(), window - self.window.address(), address, bytes)
+            .map_err(|error| DeviceError::System(format!("a part of the window cannot be mapped at {address:#x}: {error}")))?;
+        self.driver.register_host(address, bytes).map_err(|error| {
+            let why = self.driver.describe_numbered(error);
+            let text = format!("{bytes} bytes of host memory at {address:#x} cannot be pinned: {why}; is there enough memory?");
+            remedy::refused_call(error, text, DeviceError::System)
+        })?;
+        let alias = Arc::new(WindowAlias { driver: self.driver.clone(), mapped, window });
+        aliases.retain(|_, known| known.strong_count() > 0);
+        aliases.insert(address, Arc::downgrade(&alias));
+        Ok(alias)
+    }
+
     /// A card closes the window. With the last one it is unregistered and unmapped before this
     /// returns, because another client may get its address next. It waits for a thread that is
     /// registering a piece of the window.
@@ -178,6 +219,21 @@ impl PinnedWindow {
     /// Copies bytes into the window. Returns false if they do not fit in it.
     pub(crate) fn write(&self, address: CardAddress, bytes: &[u8]) -> bool {
         self.window.write(address, bytes)
+    }
+}
+
+/// Another address of a part of a client's window, on the host and on the card, until it is
+/// dropped. Releasing it waits for running kernels, as for the window.
+pub(crate) struct WindowAlias {
+    driver: Arc<Driver>,
+    mapped: Window,
+    /// The address of the same bytes in the window.
+    window: CardAddress,
+}
+
+impl Drop for WindowAlias {
+    fn drop(&mut self) {
+        self.driver.unregister_host(self.mapped.address());
     }
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod of_graphs;
 mod registered;
 
 pub use calls::*;
-pub(crate) use registered::{PAGE, copy_pages, pointer};
+pub(crate) use registered::{PAGE, copy_pages, hide, pointer, show};
 
 use crate::connection::Connection;
 use crate::ffi::{Try, error};
@@ -38,10 +38,14 @@ pub enum Sort {
     /// The program's own pages, replaced by the window's at `window`; its flags. `start` and
     /// `bytes` as registered.
     Registered { window: u64, flags: u32 },
+    /// The pages of the window that registered memory has, at the address that kernels know.
+    OtherName,
     /// Managed, in the window; its flags.
     Managed(u32),
     /// Mapped with the virtual memory functions.
     Mapped,
+    /// The same, memory of the host: another name of the window's memory at `window`.
+    MappedHost { window: u64 },
     /// Another program's, open here ([`loan`]).
     Borrowed,
     /// As `Borrowed`, a block of a pool: it is freed like memory of this program.
@@ -77,7 +81,7 @@ impl Allocation {
     /// Host memory that the executor knows.
     #[must_use]
     pub fn on_host(&self) -> bool {
-        matches!(self.sort, Sort::Host(_) | Sort::Registered { .. })
+        matches!(self.sort, Sort::Host(_) | Sort::Registered { .. } | Sort::MappedHost { .. } | Sort::OtherName)
     }
 
     /// Managed memory, or a managed variable (those lie in the window).
@@ -90,7 +94,7 @@ impl Allocation {
     #[must_use]
     pub fn wire_address(&self, address: u64) -> u64 {
         match self.sort {
-            Sort::Registered { window, .. } => window + (address - self.start),
+            Sort::Registered { window, .. } | Sort::MappedHost { window } => window + (address - self.start),
             _ => address,
         }
     }
@@ -145,6 +149,25 @@ impl Allocations {
     #[must_use]
     pub fn touches(&self, start: u64, end: u64) -> bool {
         self.by_start.range(..end).next_back().is_some_and(|(_, allocation)| allocation.end() > start)
+    }
+
+    /// How many of these bytes, from the first on, one record can name: where memory of the host
+    /// ends or begins that is mapped at reserved addresses, what follows is elsewhere in the
+    /// window.
+    #[must_use]
+    pub fn bytes_in_one(&self, start: u64, bytes: u64) -> u64 {
+        let end = start.saturating_add(bytes);
+        let is_apart = |allocation: &Allocation| matches!(allocation.sort, Sort::MappedHost { .. });
+        let mut at = start;
+        while at < end {
+            let Some(allocation) = self.find(at) else { return bytes };
+            at = allocation.end();
+            let next_is_apart = self.at(at).is_some_and(is_apart);
+            if at < end && (is_apart(allocation) || next_is_apart) {
+                return at - start;
+            }
+        }
+        bytes
     }
 
     /// Whether every byte of a range is allocated, possibly by several allocations side by side (as
@@ -210,9 +233,17 @@ pub(crate) fn release(session: &Connection, allocation: &Allocation) -> Try {
             session.window.return_piece(allocation.start);
             refunded
         }
-        Sort::Registered { window, .. } => registered::unregister(session, allocation.start, allocation.bytes, window),
+        Sort::Registered { window, .. } => {
+            let mut allocations = write_allocations();
+            if allocations.at(window).is_some_and(|known| known.sort == Sort::OtherName) {
+                allocations.remove(window);
+            }
+            drop(allocations);
+            registered::unregister(session, allocation.start, allocation.bytes, window)
+        }
+        Sort::OtherName => Ok(()),
         Sort::Borrowed | Sort::BorrowedBlock(_) => loan::close_all(session, allocation.start),
-        Sort::Global(_) | Sort::Mapped => Ok(()),
+        Sort::Global(_) | Sort::Mapped | Sort::MappedHost { .. } => Ok(()),
     }
 }
 
@@ -227,7 +258,8 @@ pub(crate) fn close_block(session: &Connection, address: u64) -> Try {
 
 /// A context has ended: its memory goes.
 pub(crate) fn end_context(session: &'static Connection, context: u64) {
-    let gone = write_allocations().remove_all(|allocation| allocation.context == context && !matches!(allocation.sort, Sort::Global(_) | Sort::Mapped));
+    let gone = write_allocations()
+        .remove_all(|allocation| allocation.context == context && !matches!(allocation.sort, Sort::Global(_) | Sort::Mapped | Sort::MappedHost { .. }));
     for allocation in gone {
         // A session that is lost has nothing left to give back.
         let _ = release(session, &allocation);

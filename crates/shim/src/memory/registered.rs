@@ -41,6 +41,38 @@ pub(crate) unsafe fn copy_pages(from: u64, to: u64, bytes: u64) {
     }
 }
 
+/// Maps a part of the window at an address that this process has kept free.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn show(session: &Connection, address: u64, window: u64, bytes: u64, writes: bool) -> Try {
+    let protection = if writes { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    // SAFETY: the program has reserved the range by `cuMemAddressReserve`, and has nothing of its
+    // own there.
+    let mapped = unsafe {
+        rustix::mm::mmap(
+            pointer(address),
+            bytes as usize,
+            protection,
+            MapFlags::SHARED | MapFlags::FIXED,
+            session.window.file(),
+            window - session.window.address(),
+        )
+    };
+    mapped.map(drop).map_err(|_| error::OUT_OF_MEMORY)
+}
+
+/// Undoes [`show`]: the range is kept free again.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn hide(address: u64, bytes: u64) -> Try {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: as for `show`.
+    let hidden = unsafe { rustix::mm::mmap_anonymous(pointer(address), bytes as usize, ProtFlags::empty(), flags) };
+    hidden.map(drop).map_err(|_| error::OUT_OF_MEMORY)
+}
+
 /// Gives registered pages back to the program as private memory.
 pub(super) fn unregister(session: &Connection, user: u64, bytes: u64, window: u64) -> Try {
     let told = session.control(&Op::HostUnregister { user });
