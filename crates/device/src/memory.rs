@@ -118,12 +118,6 @@ pub trait Memory {
         Ok(())
     }
 
-    /// Announces that a client has reserved these addresses of the arena, which hold nothing yet:
-    /// what is mapped there, of the device or of the host, is mapped in this one range.
-    fn announce_range(&self, address: u64, bytes: u64) {
-        let _ = (address, bytes);
-    }
-
     /// False as long as something of these reserved addresses is in use, though it was undone by
     /// [`Memory::unalias`]: nobody else may have them.
     fn is_range_spare(&self, address: u64, bytes: u64) -> bool {
@@ -133,7 +127,8 @@ pub trait Memory {
 
     /// Makes the range at `user` another name of the window's memory at `window`: copies may use
     /// either address. So may kernels where the device has the client's own addresses, and where
-    /// `user` is in the arena. It may be slow, and is not called on a dispatch thread.
+    /// `user` is one at which memory of the host can be mapped
+    /// ([`cumux_wire::layout::HOST_RANGES`]). It may be slow, and is not called on a dispatch thread.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] when ranges overlap.

@@ -398,11 +398,6 @@ impl Cards {
         self.of(client).into_iter().try_for_each(|device| device.use_window(client, address, bytes))
     }
 
-    /// As [`cumux_device::Memory::announce_range`], on all devices of the client.
-    pub fn announce_range(&self, client: ClientId, address: u64, bytes: u64) {
-        self.of(client).into_iter().for_each(|device| device.announce_range(address, bytes));
-    }
-
     /// As [`cumux_device::Memory::is_range_spare`], on all devices of the client.
     pub fn is_range_spare(&self, client: ClientId, address: u64, bytes: u64) -> bool {
         self.of(client).into_iter().all(|device| device.is_range_spare(address, bytes))

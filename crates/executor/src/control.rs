@@ -191,9 +191,6 @@ impl Session {
                 let gone = inner.memory.leaving.extract_if(.., |(address, bytes)| self.shared.cards.is_range_spare(self.client(), *address, *bytes));
                 gone.for_each(|(address, bytes)| self.shared.arena.lock().release(address, bytes));
                 let (change, code, address) = self.reserve(&inner.objects, &inner.memory.leaving, wanted, align, fixed);
-                if code == result::SUCCESS {
-                    self.shared.cards.announce_range(self.client(), address, wanted);
-                }
                 self.commit_reply(inner, end, &header, change, answer_with(code, address, 0));
             }
             Op::VmmUnreserve { address, bytes: length } => {

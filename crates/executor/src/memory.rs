@@ -259,7 +259,14 @@ impl Session {
         // these addresses to clients of its own. For tests.
         let lowest = if cumux_environment::number_or_none("CUMUX_BENEATH") == Some(1) { arena::ALL.start } else { part.start };
         let wished = fixed >= lowest && arena.claim(fixed, bytes);
-        let address = if wished { Some(fixed) } else { arena.allocate(bytes, align, &part) };
+        // Whole ranges are for memory of the host, where nobody else has anything.
+        let is_apart = align >= layout::HOST_RANGE && bytes.is_multiple_of(layout::HOST_RANGE);
+        let middle = layout::HOST_RANGES.start.clamp(part.start, part.end);
+        let address = match wished {
+            true => Some(fixed),
+            false if is_apart => arena.allocate(bytes, align, &(middle..part.end)),
+            false => arena.allocate(bytes, align, &(part.start..middle)).or_else(|| arena.allocate(bytes, align, &part)),
+        };
         match address {
             Some(address) => (Change::Reserve { address, bytes }, result::SUCCESS, address),
             None => (Change::Nothing, result::OUT_OF_MEMORY, 0),

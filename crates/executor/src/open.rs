@@ -376,7 +376,6 @@ impl Session {
                 return Err(damaged("the reservation", address));
             }
             inner.objects.reservations.insert(address, bytes);
-            self.shared.cards.announce_range(self.client(), address, bytes);
         }
         for (address, mapped) in mappings {
             let file = inner.memory.physical.get(&mapped.handle).ok_or_else(|| damaged("the mapping", address))?;

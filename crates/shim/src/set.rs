@@ -1,11 +1,13 @@
 //! Sets: device memory filled with a value of one, two or four bytes, in lines and rectangles.
 
+use crate::connection::Connection;
 use crate::context;
 use crate::ffi::{Try, error};
 use crate::memory;
 use crate::process;
 use core::ffi::{c_uchar, c_uint, c_ushort};
 use cumux_abi::{CUdeviceptr, CUstream};
+use cumux_wire::layout::{WINDOW_BYTES, window_piece_end};
 use cumux_wire::record::{CopyExtent, Op, span};
 
 const NULL: CUstream = core::ptr::null_mut();
@@ -73,12 +75,21 @@ fn host_sees(address: u64) -> bool {
     memory::read_allocations().find(address).is_some_and(|known| known.on_host() || known.is_managed())
 }
 
+/// How many of these bytes, from the first on, a device sets at once: a card's driver refuses more
+/// than one piece of the window.
+fn in_one_piece(session: &Connection, target: u64, bytes: u64) -> u64 {
+    let allocations = memory::read_allocations();
+    let wire = allocations.find(target).map_or(target, |known| known.wire_address(target));
+    let offset = wire.wrapping_sub(session.window.address());
+    let piece = if offset < WINDOW_BYTES { window_piece_end(offset + 1) - offset } else { bytes };
+    allocations.bytes_in_one(target, bytes).min(piece)
+}
+
 #[expect(clippy::too_many_arguments, reason = "the driver's arguments, and one of ours")]
 fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream, wait: Wait) -> Try {
     let session = process::enter()?;
     let row = (width as u64).saturating_mul(u64::from(element));
-    // A separate statement, so that the lock is released.
-    let in_one = memory::read_allocations().bytes_in_one(target, row);
+    let in_one = in_one_piece(session, target, row);
     if height == 1 && in_one < row && in_one.is_multiple_of(u64::from(element)) {
         let first = (in_one / u64::from(element)) as usize;
         fill(target, pitch, value, element, first, 1, stream, wait)?;

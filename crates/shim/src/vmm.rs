@@ -17,7 +17,7 @@ use cumux_abi::{
     CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType,
     CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
-use cumux_wire::layout::in_arena;
+use cumux_wire::layout::{HOST_RANGE, in_arena, in_host_ranges};
 use cumux_wire::record::Op;
 use std::collections::BTreeMap;
 use std::os::fd::IntoRawFd;
@@ -37,7 +37,7 @@ const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_
 static PHYSICAL: Table<Physical> = Table::new(Kind::Memory);
 
 /// What is reserved and mapped.
-static RANGES: Mutex<Ranges> = Mutex::new(Ranges { reserved: BTreeMap::new(), mapped: BTreeMap::new() });
+static RANGES: Mutex<Ranges> = Mutex::new(Ranges { reserved: BTreeMap::new(), mapped: BTreeMap::new(), asks_for_host: false });
 
 /// Physical memory.
 #[derive(Debug)]
@@ -100,24 +100,36 @@ struct Mapping {
     peers: BTreeMap<i32, CUmemAccess_flags>,
 }
 
+/// A reserved range.
+#[derive(Debug, Clone, Copy)]
+struct Reservation {
+    /// What the program has asked for.
+    bytes: u64,
+    /// What it has got.
+    claimed: u64,
+}
+
 /// Reserved ranges and mappings by their start.
 #[derive(Debug, Default)]
 pub struct Ranges {
-    reserved: BTreeMap<u64, u64>,
+    reserved: BTreeMap<u64, Reservation>,
     mapped: BTreeMap<u64, Mapping>,
+    /// The program has asked for memory of the host: from then on each of its reservations is apart
+    /// from those of all others, because it may map such memory there.
+    asks_for_host: bool,
 }
 
 impl Ranges {
     fn is_reserved(&self, address: u64, bytes: u64) -> bool {
         let end = address.checked_add(bytes);
-        self.reserved.range(..=address).next_back().is_some_and(|(start, length)| end.is_some_and(|end| end <= start + length))
+        self.reserved.range(..=address).next_back().is_some_and(|(start, known)| end.is_some_and(|end| end <= start + known.bytes))
     }
 
     /// True if memory of the other kind, of a device or of the host, is mapped in the reservation
     /// of this address.
     fn has_other_kind(&self, address: u64, of_host: bool) -> bool {
-        let Some((start, bytes)) = self.reserved.range(..=address).next_back() else { return false };
-        self.mapped.range(*start..start + bytes).any(|(_, mapping)| mapping.window().is_some() != of_host)
+        let Some((start, known)) = self.reserved.range(..=address).next_back() else { return false };
+        self.mapped.range(*start..start + known.bytes).any(|(_, mapping)| mapping.window().is_some() != of_host)
     }
 
     /// Starts of the mappings that lie in a range; `None` unless they fill it exactly.
@@ -184,7 +196,10 @@ fn check(session: &Connection, properties: &CUmemAllocationProp) -> Try<bool> {
     }
     match properties.location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => device::named(session, properties.location.id).map(|_| false),
-        kind if is_host(kind) => Ok(true),
+        kind if is_host(kind) => {
+            lock(&RANGES).asks_for_host = true;
+            Ok(true)
+        }
         _ => Err(error::INVALID_VALUE),
     }
 }
@@ -201,19 +216,22 @@ pub unsafe fn cuMemAddressReserve(out: *mut CUdeviceptr, bytes: usize, alignment
     if out.is_null() || flags != 0 || (alignment != 0 && !alignment.is_power_of_two()) {
         return Err(error::INVALID_VALUE);
     }
-    let align = (alignment as u64).max(GRANULARITY);
+    // What will be mapped there is not known yet.
+    let is_apart = lock(&RANGES).asks_for_host;
+    let (align, claimed) = if is_apart { (HOST_RANGE, bytes.checked_next_multiple_of(HOST_RANGE).ok_or(error::OUT_OF_MEMORY)?) } else { (GRANULARITY, bytes) };
+    let align = align.max(alignment as u64);
     // A wish is only a wish: one outside the device's addresses, or one already taken, is answered
     // with another place.
-    let fixed = if wish != 0 && wish.is_multiple_of(align) && in_arena(wish) && in_arena(wish.saturating_add(bytes - 1)) { wish } else { 0 };
-    let answer = match session.call(&Op::VmmReserve { bytes, align, fixed }) {
-        Err(_) if fixed != 0 => session.call(&Op::VmmReserve { bytes, align, fixed: 0 }),
+    let fixed = if wish != 0 && wish.is_multiple_of(align) && in_arena(wish) && in_arena(wish.saturating_add(bytes - 1)) && !is_apart { wish } else { 0 };
+    let answer = match session.call(&Op::VmmReserve { bytes: claimed, align, fixed }) {
+        Err(_) if fixed != 0 => session.call(&Op::VmmReserve { bytes: claimed, align, fixed: 0 }),
         other => other,
     };
     let [address, ..] = answer?;
     // The program's own mappings keep away from it, as from the other places of device memory.
     // Something there already is no reason to fail.
     let _ = cumux_ring::window::reserve(address, bytes);
-    lock(&RANGES).reserved.insert(address, bytes);
+    lock(&RANGES).reserved.insert(address, Reservation { bytes, claimed });
     put!(out, address);
     Ok(())
 }
@@ -223,11 +241,11 @@ pub unsafe fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> Try {
     let mut ranges = lock(&RANGES);
     let bytes = bytes as u64;
     let busy = ranges.mapped.range(address..address.saturating_add(bytes)).next().is_some();
-    if ranges.reserved.get(&address) != Some(&bytes) || busy {
+    let Some(Reservation { claimed, .. }) = ranges.reserved.get(&address).copied().filter(|known| known.bytes == bytes && !busy) else {
         return Err(error::INVALID_VALUE);
-    }
+    };
     ranges.reserved.remove(&address);
-    session.control(&Op::VmmUnreserve { address, bytes })
+    session.control(&Op::VmmUnreserve { address, bytes: claimed })
 }
 
 pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: c_ulonglong) -> Try {
@@ -320,7 +338,10 @@ pub unsafe fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle
     if memory::read_allocations().touches(address, address + bytes) {
         return Err(error::INVALID_VALUE);
     }
-    // A card's driver reserves addresses for one kind alone.
+    // A card's driver reserves addresses for one kind alone, and never those apart.
+    if physical.place.device().is_none() && !in_host_ranges(address) {
+        return Err(unsupported("memory of the host at addresses that were reserved before the program asked for such memory"));
+    }
     if ranges.has_other_kind(address, physical.place.device().is_none()) {
         return Err(unsupported("memory of a device and of the host in one reservation of addresses"));
     }
@@ -530,7 +551,7 @@ mod tests {
         let mapping = || Mapping { bytes: GRANULARITY, physical: Arc::clone(&physical), offset: 0, access: NO_ACCESS, peers: BTreeMap::new() };
         let base = 8 * GRANULARITY;
         let mut ranges = Ranges::default();
-        ranges.reserved.insert(base, 4 * GRANULARITY);
+        ranges.reserved.insert(base, Reservation { bytes: 4 * GRANULARITY, claimed: 4 * GRANULARITY });
         ranges.mapped.insert(base, mapping());
         ranges.mapped.insert(base + GRANULARITY, mapping());
         assert!(ranges.is_reserved(base + GRANULARITY, 3 * GRANULARITY));

@@ -208,6 +208,18 @@ pub const fn in_arena(address: u64) -> bool {
     address >= ARENA_BASE && address < ARENA_BASE + ARENA_BYTES
 }
 
+/// Addresses of the arena at which memory of the host can be mapped. Each reservation there is of
+/// whole [`HOST_RANGE`]s, so that nothing else is in them.
+pub const HOST_RANGES: core::ops::Range<u64> = ARENA_BASE + (24 << 40)..ARENA_BASE + ARENA_BYTES;
+/// Bytes of address space that a card's driver reserves at once.
+pub const HOST_RANGE: u64 = 64 << 30;
+
+/// Whether memory of the host can be mapped at an address.
+#[must_use]
+pub const fn in_host_ranges(address: u64) -> bool {
+    address >= HOST_RANGES.start && address < HOST_RANGES.end
+}
+
 /// Whether an address lies where clients have their windows.
 #[must_use]
 pub const fn in_windows(address: u64) -> bool {

@@ -195,10 +195,6 @@ impl Memory for Card {
         self.extents.hosts().spare(address, bytes)
     }
 
-    fn announce_range(&self, address: u64, bytes: u64) {
-        self.extents.announce(address, bytes);
-    }
-
     fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
         let Ok(owner) = self.client(client) else { return };
         if owner.permissions.write().allow(AllowedRange::new(address, bytes, writable, 0)).is_err() {

@@ -4,9 +4,8 @@
 //! first mapped in a piece. Addresses belong to the process, so its cards share the reservations. A
 //! reservation that does not lie where it was asked for is an error.
 //!
-//! What a client has reserved is one reservation of its own, made when something of the card is
-//! first mapped there: where memory of the host is mapped instead, the driver may have reserved
-//! nothing.
+//! Where clients map memory of the host, the driver may have reserved nothing. There a piece is
+//! given back as soon as nothing of the card is mapped in it.
 //!
 //! What is scrubbed, read and written outside of clients' streams goes through the
 //! [`SideStream`].
@@ -16,7 +15,7 @@ use crate::driver::{ArrayCopy, CardAddress, Driver, MemorySet};
 use crate::fault::{CudaError, remedy};
 use cumux_device::DeviceError;
 use cumux_ranges::RangeMap;
-use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
+use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES, HOST_RANGE, in_host_ranges};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -24,21 +23,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of address space in one reservation.
-const RESERVATION: u64 = 64 << 30;
+const RESERVATION: u64 = HOST_RANGE;
 /// Bytes of one element when memory is scrubbed. A granule is a multiple of it.
 const SCRUB_ELEMENT: u32 = 4;
 
 /// The reservations of this process by their first address, with the number of cards that use each.
 /// Lock 9 of the crate's order; the driver is called under it.
 static RESERVATIONS: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
-
-/// Addresses that a client has reserved.
-struct ClientRange {
-    bytes: u64,
-    /// How much memory of the card is mapped in it. The driver has reserved it as long as there is
-    /// any.
-    of_card: usize,
-}
 
 /// Where memory of the host is mapped in the arena, or not released yet. Lock 9 of the crate's
 /// order, held alone.
@@ -79,18 +70,8 @@ struct Maps {
     mapped: RangeMap<()>,
     /// Mapped ahead, by address; disjoint from `mapped`.
     expected: BTreeMap<u64, ExpectedExtent>,
-    /// What clients have reserved, by address.
-    ranges: BTreeMap<u64, ClientRange>,
     /// The first address of each reservation that this card uses.
     reserved: BTreeSet<u64>,
-}
-
-impl Maps {
-    /// The client's range in which these bytes lie, and where it begins.
-    fn range_at(&mut self, address: u64, bytes: u64) -> Option<(u64, &mut ClientRange)> {
-        let (start, range) = self.ranges.range_mut(..=address).next_back()?;
-        (address.checked_add(bytes)? <= start + range.bytes).then_some((*start, range))
-    }
 }
 
 /// The kind of memory that is read or written outside of streams.
@@ -177,29 +158,22 @@ impl Extents {
         Ok(memory)
     }
 
-    /// A client has reserved these addresses. Those who had some of them before are gone.
-    pub(crate) fn announce(&self, address: CardAddress, bytes: u64) {
-        let mut maps = self.maps.lock();
-        let end = address.saturating_add(bytes);
-        maps.ranges.retain(|start, range| *start >= end || start + range.bytes <= address || range.of_card > 0);
-        maps.ranges.entry(address).or_insert_with(|| ClientRange { bytes, of_card: 0 });
-    }
-
     /// Where memory of the host is mapped.
     pub(crate) fn hosts(&self) -> &Arc<HostMappings> {
         &self.hosts
     }
 
-    /// Memory of the host is about to be mapped at addresses that a client has reserved.
+    /// Memory of the host is about to be mapped at addresses that a client has reserved for it.
     ///
     /// # Errors
-    /// A sentence: they are not reserved, or memory of the card is mapped in the same reservation.
+    /// A sentence: the addresses are not for that, or memory of the card is mapped beside it.
     pub(crate) fn begin_host_mapping(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
-        let mut maps = self.maps.lock();
-        let Some((_, range)) = maps.range_at(address, bytes) else {
-            return Err(DeviceError::Invalid(format!("{bytes} bytes at {address:#x} are not reserved by one client")));
-        };
-        if range.of_card > 0 {
+        let maps = self.maps.lock();
+        let last = address.saturating_add(bytes - 1);
+        if !in_host_ranges(address) || !in_host_ranges(last) {
+            return Err(DeviceError::NotSupported(format!("memory of the host at {address:#x}: such addresses are reserved apart")));
+        }
+        if maps.reserved.range(address / RESERVATION * RESERVATION..=last).next().is_some() {
             return Err(DeviceError::NotSupported("memory of the card and of the host in one reservation of addresses".into()));
         }
         if !self.hosts.begin(address, bytes) {
@@ -208,23 +182,39 @@ impl Extents {
         Ok(())
     }
 
-    /// Reserves what is needed to map these bytes: the client's range, or the pieces around them
-    /// that are not reserved yet.
-    fn reserve(&self, maps: &mut Maps, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
-        if let Some((start, range)) = maps.range_at(address, bytes) {
-            if !self.hosts.spare(start, range.bytes) {
-                return Err(DeviceError::NotSupported("memory of the card and of the host in one reservation of addresses".into()));
-            }
-            if range.of_card == 0 {
-                self.reserve_piece(start, range.bytes)?;
-            }
-            range.of_card += 1;
-            return Ok(());
-        }
+    /// Gives back the pieces around these bytes in which nothing is mapped any more, where memory of
+    /// the host may come next.
+    fn release(&self, maps: &mut Maps, address: CardAddress, bytes: u64) {
         let mut piece = address / RESERVATION * RESERVATION;
+        while piece < address + bytes && in_host_ranges(piece) {
+            let is_used = maps.mapped.overlapping(piece, piece + RESERVATION).is_some() || maps.expected.range(piece..piece + RESERVATION).next().is_some();
+            if !is_used && maps.reserved.remove(&piece) {
+                self.free_piece(piece);
+            }
+            piece += RESERVATION;
+        }
+    }
+
+    /// Gives a reservation back, unless another card of this process uses it.
+    fn free_piece(&self, piece: CardAddress) {
+        let mut reservations = RESERVATIONS.lock();
+        let Some(cards) = reservations.get_mut(&piece) else { return };
+        *cards -= 1;
+        if *cards == 0 {
+            reservations.remove(&piece);
+            self.driver.free_addresses(piece, RESERVATION);
+        }
+    }
+
+    /// Reserves the pieces around these bytes that are not reserved yet.
+    fn reserve(&self, maps: &mut Maps, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        let mut piece = address / RESERVATION * RESERVATION;
+        if in_host_ranges(address) && !self.hosts.spare(piece, address + bytes - piece) {
+            return Err(DeviceError::NotSupported("memory of the card and of the host in one reservation of addresses".into()));
+        }
         while piece < address + bytes {
             if !maps.reserved.contains(&piece) {
-                self.reserve_piece(piece, RESERVATION)?;
+                self.reserve_piece(piece)?;
                 maps.reserved.insert(piece);
             }
             piece += RESERVATION;
@@ -232,36 +222,16 @@ impl Extents {
         Ok(())
     }
 
-    /// Something in a client's range is not mapped any more.
-    fn release(&self, maps: &mut Maps, address: CardAddress, bytes: u64) {
-        let Some((start, range)) = maps.range_at(address, bytes) else { return };
-        range.of_card = range.of_card.saturating_sub(1);
-        if range.of_card == 0 {
-            self.free_piece(start, range.bytes);
-        }
-    }
-
-    /// Gives a reservation back, unless another card of this process uses it.
-    fn free_piece(&self, piece: CardAddress, bytes: u64) {
-        let mut reservations = RESERVATIONS.lock();
-        let Some(cards) = reservations.get_mut(&piece) else { return };
-        *cards -= 1;
-        if *cards == 0 {
-            reservations.remove(&piece);
-            self.driver.free_addresses(piece, bytes);
-        }
-    }
-
     /// Reserves a piece, unless another card of this process has.
-    fn reserve_piece(&self, piece: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+    fn reserve_piece(&self, piece: CardAddress) -> Result<(), DeviceError> {
         let mut reservations = RESERVATIONS.lock();
         if let Some(cards) = reservations.get_mut(&piece) {
             *cards += 1;
             return Ok(());
         }
-        let got = self.driver.reserve_addresses(piece, bytes).map_err(|error| failure(&self.driver, &format!("address space at {piece:#x}"), error))?;
+        let got = self.driver.reserve_addresses(piece, RESERVATION).map_err(|error| failure(&self.driver, &format!("address space at {piece:#x}"), error))?;
         if got != piece {
-            self.driver.free_addresses(got, bytes);
+            self.driver.free_addresses(got, RESERVATION);
             return Err(DeviceError::System(format!("the address space at {piece:#x} is taken in this process: nothing else may be mapped in the arena")));
         }
         reservations.insert(piece, 1);
@@ -292,24 +262,17 @@ impl Extents {
         }
         self.forget(maps, |start, length| start < end && address < start + length);
         self.reserve(maps, address, bytes)?;
-        self.driver.map(address, extent, offset, bytes).map_err(|error| {
-            self.release(maps, address, bytes);
-            failure(&self.driver, &format!("mapping {bytes} bytes (offset {offset}) at {address:#x}"), error)
-        })
+        self.driver
+            .map(address, extent, offset, bytes)
+            .map_err(|error| failure(&self.driver, &format!("mapping {bytes} bytes (offset {offset}) at {address:#x}"), error))
     }
 
     /// Unmaps what was mapped ahead, as far as `is_forgotten` says so of address and bytes.
     fn forget(&self, maps: &mut Maps, is_forgotten: impl Fn(u64, u64) -> bool) {
-        let mut gone_ahead = Vec::new();
         for (address, gone) in maps.expected.extract_if(.., |address, extent| is_forgotten(*address, extent.bytes)) {
             if let Err(error) = self.driver.unmap(address, gone.bytes) {
                 tracing::warn!("{} bytes that were mapped ahead at {address:#x} are not unmapped: {}", gone.bytes, self.driver.describe_numbered(error));
-            } else {
-                gone_ahead.push((address, gone.bytes));
             }
-        }
-        for (address, bytes) in gone_ahead {
-            self.release(maps, address, bytes);
         }
     }
 
@@ -488,9 +451,14 @@ impl Drop for Extents {
         for (address, bytes) in maps.mapped.iter().chain(maps.expected.iter().map(|(address, extent)| (*address, extent.bytes))) {
             let _ = self.driver.unmap(address, bytes);
         }
-        let pieces = maps.reserved.iter().map(|piece| (*piece, RESERVATION));
-        let ranges = maps.ranges.iter().filter(|(_, range)| range.of_card > 0).map(|(start, range)| (*start, range.bytes));
-        let all: Vec<(u64, u64)> = pieces.chain(ranges).collect();
-        all.into_iter().for_each(|(start, bytes)| self.free_piece(start, bytes));
+        let mut reservations = RESERVATIONS.lock();
+        for piece in &maps.reserved {
+            let Some(cards) = reservations.get_mut(piece) else { continue };
+            *cards -= 1;
+            if *cards == 0 {
+                reservations.remove(piece);
+                self.driver.free_addresses(*piece, RESERVATION);
+            }
+        }
     }
 }
