@@ -128,7 +128,8 @@ pub trait Memory {
     /// Makes the range at `user` another name of the window's memory at `window`: copies may use
     /// either address. So may kernels where the device has the client's own addresses, and where
     /// `user` is one at which memory of the host can be mapped
-    /// ([`cumux_wire::layout::HOST_RANGES`]). It may be slow, and is not called on a dispatch thread.
+    /// ([`cumux_wire::layout::HOST_RANGES`]). It may be slow, and is not called on a dispatch
+    /// thread.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] when ranges overlap.

@@ -182,8 +182,8 @@ impl Extents {
         Ok(())
     }
 
-    /// Gives back the pieces around these bytes in which nothing is mapped any more, where memory of
-    /// the host may come next.
+    /// Gives back the pieces around these bytes in which nothing is mapped any more, where memory
+    /// of the host may come next.
     fn release(&self, maps: &mut Maps, address: CardAddress, bytes: u64) {
         let mut piece = address / RESERVATION * RESERVATION;
         while piece < address + bytes && in_host_ranges(piece) {
