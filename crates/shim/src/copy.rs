@@ -19,7 +19,7 @@ use cumux_abi::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUarray, CUcontext, CUdeviceptr, CUextent3D, CUmemcpy3DOperand,
     CUmemcpy3DOperandType, CUmemcpyAttributes, CUmemorytype, CUstream,
 };
-use cumux_wire::layout::in_arena;
+use cumux_wire::layout::{in_arena, in_host_ranges};
 use cumux_wire::record::{CopyExtent, span};
 use std::sync::Arc;
 
@@ -109,29 +109,23 @@ fn line(target: (Claim, u64), source: (Claim, u64), bytes: usize) -> Try<Transfe
 unsafe fn flat(target: (Claim, u64), source: (Claim, u64), bytes: usize, stream: CUstream, wait: Wait) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, stream)?;
-    for (at, bytes) in parts(target.1, source.1, bytes as u64) {
-        let plan = line((target.0, target.1 + at), (source.0, source.1 + at), bytes as usize)?;
+    let (mut at, all) = (0, bytes as u64);
+    loop {
+        let part = part(target.1 + at, source.1 + at, all - at);
+        let plan = line((target.0, target.1 + at), (source.0, source.1 + at), part as usize)?;
         // SAFETY: the program vouches for its own memory.
         unsafe { transfer(session, &stream, &plan, wait)? };
-    }
-    Ok(())
-}
-
-/// The parts of a one-dimensional copy of which each is one record: where they begin, and how many
-/// bytes they have. At least one.
-fn parts(target: u64, source: u64, bytes: u64) -> Vec<(u64, u64)> {
-    let allocations = memory::read_allocations();
-    let (mut at, mut parts) = (0, Vec::with_capacity(1));
-    loop {
-        let rest = bytes - at;
-        let in_one = |address: u64| address.checked_add(at).map_or(rest, |address| allocations.bytes_in_one(address, rest));
-        let length = in_one(target).min(in_one(source));
-        parts.push((at, length));
-        at += length;
-        if at >= bytes {
-            return parts;
+        at += part;
+        if at >= all {
+            return Ok(());
         }
     }
+}
+
+/// How many bytes of a one-dimensional copy, from the first on, are one record.
+fn part(target: u64, source: u64, bytes: u64) -> u64 {
+    let allocations = memory::read_allocations();
+    allocations.bytes_in_one(target, bytes).min(allocations.bytes_in_one(source, bytes))
 }
 
 fn host(pointer: *const c_void) -> (Claim, u64) {
@@ -165,17 +159,10 @@ pub unsafe fn cuMemcpyDtoDAsync_v2(target: CUdeviceptr, source: CUdeviceptr, byt
 }
 
 pub unsafe fn cuMemcpy(target: CUdeviceptr, source: CUdeviceptr, bytes: usize) -> Try {
-    let session = process::enter()?;
-    let stream = context::stream(session, NULL)?;
     // Between two places of the device the driver does not wait.
-    let on_device = |address: u64| in_arena(address) && !memory::read_allocations().find(address).is_some_and(memory::Allocation::on_host);
+    let on_device = |address: u64| in_arena(address) && !in_host_ranges(address);
     let wait = if on_device(target) && on_device(source) { Wait::Peers } else { Wait::Done };
-    for (at, bytes) in parts(target, source, bytes as u64) {
-        let plan = line((Claim::Unified, target + at), (Claim::Unified, source + at), bytes as usize)?;
-        // SAFETY: the program vouches for its own memory.
-        unsafe { transfer(session, &stream, &plan, wait)? };
-    }
-    Ok(())
+    forward!(flat((Claim::Unified, target), (Claim::Unified, source), bytes, NULL, wait))
 }
 
 pub unsafe fn cuMemcpyAsync(target: CUdeviceptr, source: CUdeviceptr, bytes: usize, stream: CUstream) -> Try {

@@ -89,8 +89,8 @@ fn in_one_piece(session: &Connection, target: u64, bytes: u64) -> u64 {
 fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream, wait: Wait) -> Try {
     let session = process::enter()?;
     let row = (width as u64).saturating_mul(u64::from(element));
-    let in_one = in_one_piece(session, target, row);
-    if height == 1 && in_one < row && in_one.is_multiple_of(u64::from(element)) {
+    let in_one = if height == 1 { in_one_piece(session, target, row) } else { row };
+    if in_one < row && in_one.is_multiple_of(u64::from(element)) {
         let first = (in_one / u64::from(element)) as usize;
         fill(target, pitch, value, element, first, 1, stream, wait)?;
         return fill(target + in_one, pitch, value, element, width - first, 1, stream, wait);

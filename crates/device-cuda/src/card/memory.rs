@@ -19,12 +19,14 @@ const ADDRESS_COMES_FREE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Card {
-    /// Gives a part of the client's window another address, for its kernels too.
+    /// Gives a part of the client's window another address, for its kernels too, and ends that
+    /// address's mapping if it cannot.
     fn alias_window(&self, owner: &ContextClient, user: u64, address: u64, bytes: u64) -> Result<(), DeviceError> {
         // Who closes the client waits until nobody has its window.
         let window = owner.window.read().clone();
-        let alias = window.ok_or_else(|| DeviceError::Invalid(format!("client {} has no window", owner.id)))?.alias(user, address, bytes)?;
-        let mut alias = Some(alias);
+        let window = window.ok_or_else(|| DeviceError::Invalid(format!("client {} has no window", owner.id)));
+        let made = window.and_then(|window| window.alias(user, address, bytes));
+        let mut alias = Some(made.inspect_err(|_| self.extents.hosts().end(user))?);
         if let Some(aliases) = &mut *owner.aliases.lock() {
             aliases.extend(alias.take().map(|alias| (user, alias)));
         }
@@ -167,15 +169,7 @@ impl Memory for Card {
         if !in_arena(user) {
             return Ok(());
         }
-        let begun = self.begin_host_mapping(user, bytes);
-        let aliased = match begun {
-            Ok(()) => self.alias_window(&owner, user, window, bytes).inspect_err(|error| {
-                if !matches!(error, DeviceError::LetGo(_)) {
-                    self.extents.hosts().end(user);
-                }
-            }),
-            Err(error) => Err(error),
-        };
+        let aliased = self.begin_host_mapping(user, bytes).and_then(|()| self.alias_window(&owner, user, window, bytes));
         if aliased.is_err() {
             self.revoke(client, user);
         }

@@ -32,7 +32,7 @@ const SCRUB_ELEMENT: u32 = 4;
 static RESERVATIONS: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
 
 /// Where memory of the host is mapped in the arena, or not released yet. Lock 9 of the crate's
-/// order, held alone.
+/// order: whoever holds it takes no other.
 #[derive(Default)]
 pub(crate) struct HostMappings(Mutex<RangeMap<()>>);
 
