@@ -77,6 +77,32 @@ static void use(int *values, int *seen_by_kernels, int count, int phase) {
     CHECK(cudaFree(card));
 }
 
+/// Many small reservations, each for memory of the card, by a program that has asked for memory of
+/// the host, too.
+static void many_reservations() {
+    static constexpr size_t BYTES = 2 << 20, MANY = 300;
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle part;
+    CHECK_DRIVER(create(&part, BYTES, &properties, 0));
+    CUdeviceptr ranges[MANY];
+    for (auto &range : ranges) CHECK_DRIVER(reserve(&range, BYTES, 0, 0, 0));
+    for (size_t i = 0; i < MANY; i += 23) {
+        CHECK_DRIVER(map(ranges[i], BYTES, 0, part, 0));
+        CHECK_DRIVER(set_access(ranges[i], BYTES, &access, 1));
+        int *values = reinterpret_cast<int *>(ranges[i]), last = 0, expected = static_cast<int>(i);
+        CHECK(cudaMemset(values, 0, BYTES));
+        add<<<64, 256>>>(values, BYTES / sizeof(int), expected);
+        CHECK(cudaMemcpy(&last, values + BYTES / sizeof(int) - 1, sizeof last, cudaMemcpyDefault));
+        expect(last == expected, "memory of the card in one of many reservations");
+        CHECK_DRIVER(unmap(ranges[i], BYTES));
+    }
+    for (auto range : ranges) CHECK_DRIVER(free_addresses(range, BYTES));
+    CHECK_DRIVER(release(part));
+}
+
 int main() {
     CHECK(cudaFree(nullptr));
     auto properties = of_host();
@@ -139,5 +165,6 @@ int main() {
     }
     CHECK_DRIVER(free_addresses(reserved, RESERVED));
     CHECK(cudaHostUnregister(own));
+    many_reservations();
     std::printf("PASS\n");
 }

@@ -250,8 +250,14 @@ impl Session {
         }
         let first = self.shared.cards.count().min(layout::DEVICES - 1) as u32;
         let part = layout::arena_window(first).start..arena::ALL.end;
-        let own: u64 = objects.reservations.values().chain(leaving.iter().map(|(_, bytes)| bytes)).sum();
-        if own.checked_add(bytes).is_none_or(|sum| sum > (part.end - part.start) / RESERVABLE) {
+        // Whole ranges are for memory of the host, where nobody else has anything. They are at most
+        // half of what a client may have, so that small ones are left when no whole one is.
+        let is_apart = align >= layout::HOST_RANGE && bytes.is_multiple_of(layout::HOST_RANGE);
+        let all = || objects.reservations.iter().map(|(address, bytes)| (*address, *bytes)).chain(leaving.iter().copied());
+        let own: u64 = all().map(|(_, bytes)| bytes).sum();
+        let apart: u64 = all().filter(|(address, _)| is_apart && layout::in_host_ranges(*address)).map(|(_, bytes)| bytes).sum();
+        let share = (part.end - part.start) / RESERVABLE;
+        if own.checked_add(bytes).is_none_or(|sum| sum > share) || (apart != 0 && apart.saturating_add(bytes) > share / 2) {
             return (Change::Nothing, result::OUT_OF_MEMORY, 0);
         }
         let mut arena = self.shared.arena.lock();
@@ -259,8 +265,6 @@ impl Session {
         // these addresses to clients of its own. For tests.
         let lowest = if cumux_environment::number_or_none("CUMUX_BENEATH") == Some(1) { arena::ALL.start } else { part.start };
         let wished = fixed >= lowest && arena.claim(fixed, bytes);
-        // Whole ranges are for memory of the host, where nobody else has anything.
-        let is_apart = align >= layout::HOST_RANGE && bytes.is_multiple_of(layout::HOST_RANGE);
         let middle = layout::HOST_RANGES.start.clamp(part.start, part.end);
         let address = match wished {
             true => Some(fixed),

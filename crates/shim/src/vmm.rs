@@ -114,8 +114,8 @@ struct Reservation {
 pub struct Ranges {
     reserved: BTreeMap<u64, Reservation>,
     mapped: BTreeMap<u64, Mapping>,
-    /// The program has asked for memory of the host: from then on each of its reservations is apart
-    /// from those of all others, because it may map such memory there.
+    /// The program has asked for memory of the host that it can get: from then on each of its
+    /// reservations is apart from those of all others, because it may map such memory there.
     asks_for_host: bool,
 }
 
@@ -197,7 +197,10 @@ fn check(session: &Connection, properties: &CUmemAllocationProp) -> Try<bool> {
     match properties.location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => device::named(session, properties.location.id).map(|_| false),
         kind if is_host(kind) => {
-            lock(&RANGES).asks_for_host = true;
+            // NCCL asks whether descriptors of it can be had, and does without it if not.
+            if properties.requestedHandleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE {
+                lock(&RANGES).asks_for_host = true;
+            }
             Ok(true)
         }
         _ => Err(error::INVALID_VALUE),
@@ -216,24 +219,35 @@ pub unsafe fn cuMemAddressReserve(out: *mut CUdeviceptr, bytes: usize, alignment
     if out.is_null() || flags != 0 || (alignment != 0 && !alignment.is_power_of_two()) {
         return Err(error::INVALID_VALUE);
     }
-    // What will be mapped there is not known yet.
-    let is_apart = lock(&RANGES).asks_for_host;
-    let (align, claimed) = if is_apart { (HOST_RANGE, bytes.checked_next_multiple_of(HOST_RANGE).ok_or(error::OUT_OF_MEMORY)?) } else { (GRANULARITY, bytes) };
-    let align = align.max(alignment as u64);
-    // A wish is only a wish: one outside the device's addresses, or one already taken, is answered
-    // with another place.
-    let fixed = if wish != 0 && wish.is_multiple_of(align) && in_arena(wish) && in_arena(wish.saturating_add(bytes - 1)) && !is_apart { wish } else { 0 };
-    let answer = match session.call(&Op::VmmReserve { bytes: claimed, align, fixed }) {
-        Err(_) if fixed != 0 => session.call(&Op::VmmReserve { bytes: claimed, align, fixed: 0 }),
-        other => other,
+    // What will be mapped there is not known yet. Where no range apart is left, it gets one beside
+    // others, which is good for memory of devices.
+    let apart = if lock(&RANGES).asks_for_host { bytes.checked_next_multiple_of(HOST_RANGE) } else { None };
+    let answer = apart.and_then(|claimed| {
+        let align = HOST_RANGE.max(alignment as u64);
+        session.call(&Op::VmmReserve { bytes: claimed, align, fixed: 0 }).ok().map(|[address, ..]| (address, claimed))
+    });
+    let (address, claimed) = match answer {
+        Some(apart) => apart,
+        None => (reserve_beside_others(session, bytes, GRANULARITY.max(alignment as u64), wish)?, bytes),
     };
-    let [address, ..] = answer?;
     // The program's own mappings keep away from it, as from the other places of device memory.
     // Something there already is no reason to fail.
     let _ = cumux_ring::window::reserve(address, bytes);
     lock(&RANGES).reserved.insert(address, Reservation { bytes, claimed });
     put!(out, address);
     Ok(())
+}
+
+/// Reserves addresses that may lie beside those of other clients.
+fn reserve_beside_others(session: &Connection, bytes: u64, align: u64, wish: u64) -> Try<u64> {
+    // A wish is only a wish: one outside the device's addresses, or one already taken, is answered
+    // with another place.
+    let fixed = if wish != 0 && wish.is_multiple_of(align) && in_arena(wish) && in_arena(wish.saturating_add(bytes - 1)) { wish } else { 0 };
+    let answer = match session.call(&Op::VmmReserve { bytes, align, fixed }) {
+        Err(_) if fixed != 0 => session.call(&Op::VmmReserve { bytes, align, fixed: 0 }),
+        other => other,
+    };
+    answer.map(|[address, ..]| address)
 }
 
 pub unsafe fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> Try {
