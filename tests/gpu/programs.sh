@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 case ${1:-} in
 pack)
   sh "$here/../../benches/pack.sh" "$2"
-  cp "$here"/programs*.py "$here"/*_kernels_of_*.py "$0" "$2/"
+  cp "$here"/programs*.py "$here"/*_of_*.py "$0" "$2/"
   ;;
 run)
   shift

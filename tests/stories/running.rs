@@ -31,6 +31,13 @@ fn a_program_runs_with_a_private_daemon_and_nothing_is_left() {
     assert!(!std::path::Path::new(folder).exists(), "{folder} is left");
 }
 
+/// Functions of `atexit` and destructors of C++ run when the thread's own data are gone.
+#[test]
+fn a_program_uses_its_device_until_its_very_end() {
+    let node = Node::start();
+    assert_eq!(node.test_client("at_exit").start().expect_ok(), "a kernel ran at the end\nPASS");
+}
+
 #[test]
 fn the_exit_status_is_the_program_s_own() {
     assert_eq!(run(&["sh", "-c", "exit 7"]).status().unwrap().code(), Some(7));

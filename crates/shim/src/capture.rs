@@ -14,6 +14,7 @@ use crate::event::Event;
 use crate::ffi::{Try, error, list, put, put_if};
 use crate::function::Function;
 use crate::graph::{Graph, Kernel, NODES, Values, Work, find_graph, plain_edges};
+use crate::log::because;
 use crate::memory::of_graphs::Owned;
 use crate::process;
 use crate::stream::{Capture, CapturePoint, Stream};
@@ -414,7 +415,7 @@ fn info(
         // A handle word and a pointer have one layout.
         let nodes = point.after.clone();
         let start: *const CUgraphNode = core::ptr::with_exposed_provenance(nodes.as_ptr().expose_provenance());
-        AFTER.set(nodes);
+        AFTER.try_with(|after| after.set(nodes)).map_err(|_| because(error::UNKNOWN, "the thread has ended, and so has the place for its list of nodes"))?;
         put!(after, start);
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! The calls for contexts: `cuCtx…` and `cuDevicePrimaryCtx…`.
 
 use super::{
-    Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, STACK, current, destroy, find, named, own_share, primary, require_available, set_top, top, top_handle,
+    Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, current, destroy, find, named, own_share, primary, require_available, set_top, top, top_handle,
+    with_stack,
 };
 use crate::connection::Connection;
 use crate::ffi::{Try, error, get, put, put_if};
@@ -106,7 +107,7 @@ fn create(out: *mut CUcontext, flags: c_uint, device: CUdevice, params: *const C
     let context = Context::new(session, ordinal, false, flags, own)?;
     session.set_scheduling(flags);
     put!(out, context.as_c());
-    let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
+    with_stack(|stack| stack.borrow_mut().push(context));
     Ok(())
 }
 
@@ -182,13 +183,13 @@ pub unsafe fn cuCtxSetCurrent(context: CUcontext) -> Try {
 pub unsafe fn cuCtxPushCurrent_v2(context: CUcontext) -> Try {
     process::find_connection()?;
     let context = find(context.addr() as u64)?;
-    let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
+    with_stack(|stack| stack.borrow_mut().push(context));
     Ok(())
 }
 
 pub unsafe fn cuCtxPopCurrent_v2(out: *mut CUcontext) -> Try {
     process::find_connection()?;
-    let popped = STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten().ok_or(error::INVALID_CONTEXT)?;
+    let popped = with_stack(|stack| stack.borrow_mut().pop()).ok_or(error::INVALID_CONTEXT)?;
     put_if!(out, popped.as_c());
     Ok(())
 }

@@ -26,6 +26,7 @@ use crate::stream::{Home, STREAMS, Stream};
 use crate::sync::lock;
 use crate::{default_stream, device, process, stream};
 use core::ffi::{c_int, c_uint};
+use core::mem::ManuallyDrop;
 use cumux_abi::{CUcontext, CUdevice, CUfunc_cache, CUresult, CUstream};
 use cumux_wire::record::Op;
 use cumux_wire::share::Share;
@@ -128,8 +129,32 @@ pub(crate) static CONTEXTS: Table<Context> = Table::new(Kind::Context);
 /// The primary contexts, by ordinal.
 static PRIMARIES: OnceLock<Vec<OnceLock<Arc<Context>>>> = OnceLock::new();
 
+/// The current contexts of a thread, the one on top last.
+type Contexts = RefCell<Vec<Arc<Context>>>;
+
+/// Those of a thread that has not ended.
+struct Stack(Contexts);
+
+impl Drop for Stack {
+    /// When a program ends, functions run on its first thread after the thread's own data are gone:
+    /// those of `atexit`, and destructors of C++.
+    fn drop(&mut self) {
+        if rustix::thread::gettid() == rustix::process::getpid() {
+            LATE.with(|late| late.replace(self.0.take()));
+        }
+    }
+}
+
 thread_local! {
-    static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
+    static STACK: Stack = const { Stack(RefCell::new(Vec::new())) };
+    /// In place of [`STACK`] once that is gone.
+    static LATE: ManuallyDrop<Contexts> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
+}
+
+/// Does something with the current contexts of this thread.
+#[inline]
+fn with_stack<T>(act: impl FnOnce(&Contexts) -> T) -> T {
+    if STACK.try_with(|_| ()).is_ok() { STACK.with(|stack| act(&stack.0)) } else { LATE.with(|late| act(late)) }
 }
 
 impl Context {
@@ -292,18 +317,18 @@ impl Context {
 
 /// The current context of this thread, whatever its state.
 pub(crate) fn top() -> Option<Arc<Context>> {
-    STACK.try_with(|stack| stack.borrow().last().cloned()).ok().flatten()
+    with_stack(|stack| stack.borrow().last().cloned())
 }
 
 /// The number of [`top`], 0 where there is none.
 #[inline]
 pub(crate) fn top_number() -> u64 {
-    STACK.try_with(|stack| stack.borrow().last().map_or(0, |context| context.number)).unwrap_or(0)
+    with_stack(|stack| stack.borrow().last().map_or(0, |context| context.number))
 }
 
 /// Handle of [`top`], 0 where there is none.
 fn top_handle() -> u64 {
-    STACK.try_with(|stack| stack.borrow().last().map_or(0, |context| context.handle)).unwrap_or(0)
+    with_stack(|stack| stack.borrow().last().map_or(0, |context| context.handle))
 }
 
 /// The current context.
@@ -326,7 +351,7 @@ pub(crate) fn named(context: CUcontext) -> Try<Arc<Context>> {
 
 /// Replaces the thread's current context.
 pub(super) fn set_top(context: Option<Arc<Context>>) {
-    let _ = STACK.try_with(|stack| {
+    with_stack(|stack| {
         let mut stack = stack.borrow_mut();
         stack.pop();
         stack.extend(context);

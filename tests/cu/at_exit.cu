@@ -1,0 +1,68 @@
+// A program that uses its device while it ends: in a function of atexit, and in the destructor of
+// an object that is older than everything of CUDA. Its context is still current there.
+#include <cstdlib>
+#include <cstring>
+
+#include "driver.cuh"
+
+__global__ void add(int *values, int more) { values[threadIdx.x] += more; }
+
+static void expect(bool holds, const char *what) {
+    if (!holds) {
+        std::printf("FAIL: %s\n", what);
+        std::fflush(stdout);
+        std::_Exit(1);
+    }
+}
+
+static CUcontext used;
+
+/// Driver calls alone: the runtime may be gone.
+struct Last {
+    CUresult (*current)(CUcontext *) = nullptr;
+    CUresult (*device)(CUdevice *) = nullptr;
+    CUresult (*allocate)(CUdeviceptr *, size_t) = nullptr;
+    CUresult (*set)(CUdeviceptr, unsigned char, size_t) = nullptr;
+    CUresult (*read)(void *, CUdeviceptr, size_t) = nullptr;
+    CUresult (*free)(CUdeviceptr) = nullptr;
+
+    ~Last() {
+        CUcontext now = nullptr;
+        CUdevice ordinal = -1;
+        CUdeviceptr bytes = 0;
+        unsigned char seen[64] = {};
+        expect(current(&now) == CUDA_SUCCESS && now == used, "the context is current when objects are destroyed");
+        expect(device(&ordinal) == CUDA_SUCCESS && ordinal == 0, "it has its device");
+        expect(allocate(&bytes, sizeof seen) == CUDA_SUCCESS && set(bytes, 7, sizeof seen) == CUDA_SUCCESS, "memory is allocated and set");
+        expect(read(seen, bytes, sizeof seen) == CUDA_SUCCESS && seen[0] == 7 && seen[63] == 7, "it is read");
+        expect(free(bytes) == CUDA_SUCCESS, "it is freed");
+        std::printf("PASS\n");
+        std::fflush(stdout);
+    }
+} last;
+
+static void at_exit() {
+    int *values, seen[32] = {};
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaMalloc(&values, sizeof seen));
+    CHECK(cudaMemset(values, 0, sizeof seen));
+    add<<<1, 32>>>(values, 5);
+    CHECK(cudaGetLastError());
+    CHECK(cudaMemcpy(seen, values, sizeof seen, cudaMemcpyDefault));
+    expect(seen[0] == 5 && seen[31] == 5, "a kernel runs in a function of atexit");
+    CHECK(cudaFree(values));
+    std::printf("a kernel ran at the end\n");
+}
+
+int main() {
+    CHECK(cudaFree(nullptr));
+    last.current = driver<CUresult (*)(CUcontext *)>("cuCtxGetCurrent");
+    last.device = driver<CUresult (*)(CUdevice *)>("cuCtxGetDevice");
+    last.allocate = driver<CUresult (*)(CUdeviceptr *, size_t)>("cuMemAlloc");
+    last.set = driver<CUresult (*)(CUdeviceptr, unsigned char, size_t)>("cuMemsetD8");
+    last.read = driver<CUresult (*)(void *, CUdeviceptr, size_t)>("cuMemcpyDtoH");
+    last.free = driver<CUresult (*)(CUdeviceptr)>("cuMemFree");
+    CHECK_DRIVER(last.current(&used));
+    expect(used != nullptr, "a context is current");
+    std::atexit(at_exit);
+}
