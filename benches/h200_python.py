@@ -2,7 +2,7 @@
 
 h200_python.py FOLDER OUT.json [--only PART,PART] [--seconds S] [--repeats N] [--limit S]
 
-Parts: resnet (with a variant captured in a graph), gpt2, ready, priority, kill, start. They are measured in rounds; each round measures every part once (priority
+Parts: resnet (with a variant captured in a graph), gpt2, ready, priority, kill, start; vllm, if it is named, which needs that (tests/gpu/programs_inference.py says how to bring it along). They are measured in rounds; each round measures every part once (priority
 and kill in the first round only), the modes in turn, and every second round in the other order. OUT.json is written after each step, so that a run that is cut off keeps
 what it has. Every process has a time limit: one that hangs is killed and counted. DEVICE=sim:h200 and WORKER=PROGRAM in the environment try the script where
 there is no card and no PyTorch: modes other than cumux are then the programs without any library of ours, and PROGRAM stands in for the workers.
@@ -27,12 +27,14 @@ from pathlib import Path
 import h200  # it takes FOLDER and OUT.json from the command line when it is loaded
 
 PARTS = ["resnet", "gpt2", "ready", "priority", "kill", "start"]
+IF_NAMED = ["vllm"]
 DEVICE = os.environ.get("DEVICE", "cuda:0")
 SIMULATED = DEVICE.startswith("sim:")
 WORKER = os.environ.get("WORKER", str(Path(__file__).with_name("h200_python_worker.py")))
 EIGHT = 8
 TURNS, TURN_S = 10, 1.0  # of one worker with cumux and one without
-READY_LIMIT = 75
+READY_LIMIT = {"vllm": 150}
+USUAL_READY_LIMIT = 75
 GAP = [0.008, 0.012]
 
 arguments = argparse.ArgumentParser()
@@ -44,8 +46,8 @@ arguments.add_argument("--repeats", type=int, default=3)
 arguments.add_argument("--limit", type=float, default=485, help="seconds for everything")
 options = arguments.parse_args()
 ONLY = options.only.split(",")
-if unknown := set(ONLY) - set(PARTS):
-    arguments.error(f"there is no part {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
+if unknown := set(ONLY) - set(PARTS + IF_NAMED):
+    arguments.error(f"there is no part {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS + IF_NAMED)}")
 BEGUN = time.monotonic()
 END = BEGUN + options.limit
 
@@ -233,18 +235,18 @@ class Worker:
 
 def gather(service, what, count, counts_memory=True, **variables):
     """Workers, warm, and a dictionary that says after how many seconds the last one was ready and how much of the card all of them use."""
-    begun = time.monotonic()
+    begun, limit = time.monotonic(), READY_LIMIT.get(what, USUAL_READY_LIMIT)
     workers = [Worker(service, what, **variables) for _ in range(count)]
     ready = []
     for worker in workers:
-        found = worker.answer(begun + READY_LIMIT)
+        found = worker.answer(begun + limit)
         # The workers' own times: by now the answer may have waited for a while.
         ready.append(found)
     facts = {"workers": count}
     if all(ready):
         facts |= {key: max(found[key] for found in ready) for key in ("ready_s", "ready_from_start_s", "ready_from_imports_s")}
     for worker in workers:
-        worker.answer(begun + READY_LIMIT + 15)
+        worker.answer(begun + limit + 15)
     if counts_memory:
         facts["memory_mib"] = None if SIMULATED else h200.card_memory() - service.memory_before
     facts["failed"] = sum(worker.failed is not None for worker in workers)
@@ -344,6 +346,12 @@ def gpt2(mode, _):
             one_and_eight(service, "gpt2")
 
 
+def vllm(mode, _):
+    if mode != "native":
+        with Service(mode) as service:
+            one_and_eight(service, "vllm")
+
+
 def ready(mode, _):
     """resnet measures it as well: where that part runs, nothing more is needed."""
     if mode != "native" and "resnet" not in ONLY:
@@ -437,7 +445,7 @@ def start(mode, turn):
             one("W1, 256 clients", h200.share, 256, *h200.W1["W1 n=16"][1:])
 
 
-MEASURE = {"resnet": resnet, "gpt2": gpt2, "ready": ready, "priority": priority, "kill": kill_one, "start": start}
+MEASURE = {"resnet": resnet, "gpt2": gpt2, "vllm": vllm, "ready": ready, "priority": priority, "kill": kill_one, "start": start}
 
 
 # ---- the result
@@ -495,6 +503,10 @@ def targets():
     least("gpt2", "GPT-2 fp16 generate, 1 worker / alone", against("gpt2, 1 worker", "native"), 1.0)
     same = same_outputs("gpt2, 1 worker", "gpt2, 8 workers")
     row("gpt2", "GPT-2, tokens of all workers and modes", same, "equal", same == "equal")
+    least("vllm", "vLLM, 8 engines / MPS", against("vllm, 8 workers"), 1.0)
+    least("vllm", "vLLM, 1 engine / alone", against("vllm, 1 worker", "native"), 1.0)
+    same = same_outputs("vllm, 1 worker", "vllm, 8 workers")
+    row("vllm", "vLLM, tokens of all engines and modes", same, "equal", same == "equal")
     most("ready", "seconds until eight are ready, after import torch / MPS", against("resnet, 8 workers", key="ready_s"), 0.7)
     most("ready", "seconds until eight are ready, from their start / MPS", against("resnet, 8 workers", key="ready_from_start_s"), 0.7)
     most("ready", "seconds until eight are ready, after all imports / MPS", against("resnet, 8 workers", key="ready_from_imports_s"), 0.7)
@@ -586,7 +598,7 @@ def main():
     last.daemon = True
     last.start()
     for turn in range(options.repeats):
-        for part in PARTS:
+        for part in PARTS + IF_NAMED:
             if part not in ONLY:
                 continue
             modes = ["native", "mps", "cumux"]

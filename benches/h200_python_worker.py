@@ -1,6 +1,6 @@
 """One PyTorch process of benches/h200_python.py: loads a model, says that it is ready, and measures when it is told to.
 
-h200_python_worker.py resnet|graph|gpt2|train
+h200_python_worker.py resnet|graph|gpt2|vllm|train
 
 Its standard output carries lines that begin with "@" and hold one JSON object each; its standard input carries one JSON object a line. The first line out
 comes after the first pass, the second one when the model is warm. Each order {"seconds": S} runs the model for S seconds, passes one after the other as the serving example of the
@@ -13,6 +13,7 @@ import json
 import random
 import sys
 import time
+from pathlib import Path
 
 TOKENS = 48
 
@@ -64,6 +65,20 @@ def gpt2(torch):
         return model.generate(ids, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False, pad_token_id=0)
 
     return run, run().shape[1] - ids.shape[1]
+
+
+def vllm(torch):
+    """Four requests at a time to an engine of vLLM's in this process, with a Llama of 0.1 billion weights."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "gpu"))
+    import vllm_models_of_ours as models
+
+    sizes = models.Sizes(words=8192, width=768, layers=12, heads=12, shared_heads=4, inner=2048)
+    engine, requests = models.make_engine(sizes, models.STEPS_IN_GRAPHS), models.prompts(sizes, (16, 24, 32, 64))
+
+    def run():
+        return torch.tensor(models.tokens_of(engine, requests, TOKENS))
+
+    return run, run().numel()
 
 
 def train(torch):
@@ -140,15 +155,17 @@ def main():
         import torchvision  # noqa: F401
     elif what == "gpt2":
         from transformers import GPT2LMHeadModel  # noqa: F401
+    elif what == "vllm":
+        import vllm  # noqa: F401
     loaded = time.monotonic()
     torch.cuda.init()
     with torch.no_grad():
-        run, units = {"resnet": resnet, "graph": graph, "gpt2": gpt2, "train": train}[what](torch)
+        run, units = {"resnet": resnet, "graph": graph, "gpt2": gpt2, "vllm": vllm, "train": train}[what](torch)
         run()
         torch.cuda.synchronize()
         ready = time.monotonic()
         say(ready_s=ready - imported, ready_from_start_s=ready - begun, ready_from_imports_s=ready - loaded)
-        for _ in range(2 if what == "gpt2" else 20):
+        for _ in range(2 if what in ("gpt2", "vllm") else 20):
             expected = run()
         torch.cuda.synchronize()
         # Training gives another loss each time.

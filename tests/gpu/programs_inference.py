@@ -179,7 +179,7 @@ def vllm_engine_of_its_own():
 @needs("vllm")
 def vllm_compiled_with_graphs():
     models = file_of("vllm_models_of_ours")
-    return models.serve(models.answers, graphs=True)
+    return models.serve(models.answers, graphs=models.COMPILED_IN_GRAPHS)
 
 
 @needs("vllm")
