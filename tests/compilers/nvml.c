@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void *library;
 
@@ -15,6 +17,25 @@ static void *symbol(const char *name) {
         exit(1);
     }
     return found;
+}
+
+/// cuInit, and how many devices there are then, in this process.
+static void use(const char *who) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int (*init)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit"), (*ask)(int *) = (int (*)(int *))dlsym(driver, "cuDeviceGetCount"), count = -1;
+    int result = init(0), told = ask(&count);
+    printf("%s: %d %d, %d devices\n", who, result, told, count);
+    fflush(stdout);
+}
+
+static void use_in_child(const char *who) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        use(who);
+        _exit(0);
+    }
+    waitpid(child, 0, 0);
 }
 
 #define NVML(type, name) ((int (*) type)symbol(name))
@@ -46,5 +67,8 @@ int main(void) {
     printf("too short: %d, too many: %d, no such: %d, refused: %d\n", NVML((void *, char *, unsigned), "nvmlDeviceGetName")(device, shortened, sizeof shortened),
            NVML((unsigned, void **), "nvmlDeviceGetHandleByIndex_v2")(count, &device),
            NVML((const char *, void **), "nvmlDeviceGetHandleByPciBusId_v2")("ffff:ff:1f.0", &same), NVML((void *, int, int *), "nvmlDeviceGetTemperature")(device, 0, &version));
+    use_in_child("a child of who has looked");
+    use("who has looked");
+    use_in_child("a child of who uses them");
     return 0;
 }

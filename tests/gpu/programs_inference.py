@@ -171,12 +171,6 @@ def onnx_experts():
 
 
 @needs("vllm")
-def vllm_engine_of_its_own():
-    models = file_of("vllm_models_of_ours")
-    return models.serve(models.answers, own_process=True)
-
-
-@needs("vllm")
 def vllm_compiled_with_graphs():
     models = file_of("vllm_models_of_ours")
     return models.serve(models.answers, graphs=models.COMPILED_IN_GRAPHS)
@@ -231,19 +225,6 @@ def fla_gated_linear_attention():
     with torch.no_grad():
         more, _ = fused_recurrent_gla(q[:, :16], k[:, :16], v[:, :16], torch.nn.functional.logsigmoid(gate[:, :16]) / 16, initial_state=state)
     return [out, state, q.grad, k.grad, v.grad, gate.grad, more]
-
-
-@needs("fla")
-def fla_gated_delta_rule():
-    """Two sequences of different lengths in one, forward and backward."""
-    torch = linear_attention_ready()
-    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
-    q, k, v = leaves(torch, 1, 192, 2, 64)
-    gate, strength = leaves(torch, 1, 192, 2, count=2, dtype=torch.float32)
-    places = torch.tensor([0, 70, 192], device="cuda", dtype=torch.long)
-    out, state = chunk_gated_delta_rule(q, k, v, torch.nn.functional.logsigmoid(gate), strength.sigmoid(), output_final_state=True, use_qk_l2norm_in_kernel=True, cu_seqlens=places)
-    out.float().square().mean().backward()
-    return [out, state, q.grad, k.grad, v.grad, gate.grad, strength.grad]
 
 
 @needs("fla")

@@ -123,7 +123,8 @@ fn software_gpus_are_found_by_who_looks_for_cards() {
     // On a machine with a card its file is there in truth.
     let opened = if std::fs::File::options().read(true).write(true).open("/dev/nvidiactl").is_ok() { "yes" } else { "no" };
     let expected = "NVML: 0 0 0, 2 devices, CUDA 13000\n\
-                    0: NVIDIA H200, 9.0, found again\n1: NVIDIA L4, 8.9, found again\ntoo short: 7, too many: 2, no such: 6, refused: 3\n";
+                    0: NVIDIA H200, 9.0, found again\n1: NVIDIA L4, 8.9, found again\ntoo short: 7, too many: 2, no such: 6, refused: 3\n\
+                    a child of who has looked: 0 0, 2 devices\nwho has looked: 0 0, 2 devices\na child of who uses them: 3 3, -1 devices\n";
     assert_eq!(out(&command.output().unwrap()), format!("device files: there, another: -1, opened: {opened}\n{expected}"));
     // A library that the user preloads has its say about other files.
     let second = folder.path().join("libsecond.so");

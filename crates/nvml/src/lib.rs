@@ -9,12 +9,13 @@
 //!
 //! # Rules of this house
 //! Names, numbers and sizes are those of NVIDIA's *NVML API Reference*. A device's handle is its
-//! ordinal plus one, so that no handle is null. Nothing is kept between calls: initialising does
-//! nothing, and no call comes too early. No panic leaves this library.
+//! ordinal plus one, so that no handle is null. Initialising does nothing, and no call comes too
+//! early. No panic leaves this library.
 #![warn(missing_docs, missing_debug_implementations)]
 // The contract of these functions is that of NVML's manual.
 #![allow(clippy::missing_safety_doc, non_snake_case)]
 
+mod apart;
 mod driver;
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -46,24 +47,25 @@ fn answer(body: impl FnOnce() -> Result<(), NvmlError>) -> c_int {
     }
 }
 
+/// The ordinal behind a handle.
+fn ordinal_of(handle: Handle) -> Result<usize, NvmlError> {
+    let ordinal = handle.addr().checked_sub(1).ok_or(NvmlError::InvalidArgument)?;
+    if ordinal < driver::found()?.devices.len() { Ok(ordinal) } else { Err(NvmlError::InvalidArgument) }
+}
+
 /// The device behind a handle.
-fn device_of(handle: Handle) -> Result<Device, NvmlError> {
-    let ordinal = handle.addr().checked_sub(1).and_then(|ordinal| u32::try_from(ordinal).ok()).ok_or(NvmlError::InvalidArgument)?;
-    Device::at(ordinal)
+fn device_of(handle: Handle) -> Result<&'static Device, NvmlError> {
+    driver::found()?.devices.get(ordinal_of(handle)?).ok_or(NvmlError::InvalidArgument)
 }
 
 /// Gives the first device of which this is true.
 ///
 /// # Safety
 /// `out` is null or valid for a write.
-unsafe fn give_device(out: *mut Handle, is_it: impl Fn(&Device) -> Result<bool, NvmlError>) -> Result<(), NvmlError> {
-    for ordinal in 0..driver::count()? {
-        if is_it(&Device::at(ordinal)?)? {
-            // SAFETY: as the caller says.
-            return unsafe { give(out, core::ptr::without_provenance_mut(ordinal as usize + 1)) };
-        }
-    }
-    Err(NvmlError::NotFound)
+unsafe fn give_device(out: *mut Handle, is_it: impl Fn(&Device) -> bool) -> Result<(), NvmlError> {
+    let ordinal = driver::found()?.devices.iter().position(is_it).ok_or(NvmlError::NotFound)?;
+    // SAFETY: as the caller says.
+    unsafe { give(out, core::ptr::without_provenance_mut(ordinal + 1)) }
 }
 
 /// Writes a value where the caller wants it.
@@ -133,59 +135,59 @@ functions! {
     nvmlInitWithFlags: fn(_flags: c_uint) { Ok(()) }
     /// The version of CUDA, as the driver API says it: 13000.
     nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2: fn(version: *mut c_int) {
-        let found = driver::version()?;
+        let found = driver::found()?.version;
         // SAFETY: NVML's contract: a place for the version.
         unsafe { give(version, found) }
     }
     /// How many devices there are.
     nvmlDeviceGetCount, nvmlDeviceGetCount_v2: fn(count: *mut c_uint) {
-        let found = driver::count()?;
+        let found = driver::found()?.devices.len();
         // SAFETY: NVML's contract: a place for the number.
-        unsafe { give(count, found) }
+        unsafe { give(count, c_uint::try_from(found).unwrap_or(c_uint::MAX)) }
     }
     /// The device of an ordinal.
     nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2: fn(index: c_uint, device: *mut Handle) {
-        if index >= driver::count()? {
+        if index as usize >= driver::found()?.devices.len() {
             return Err(NvmlError::InvalidArgument);
         }
         // SAFETY: NVML's contract: a place for the handle.
-        unsafe { give_device(device, |found| Ok(found.ordinal() == index)) }
+        unsafe { give(device, core::ptr::without_provenance_mut(index as usize + 1)) }
     }
     /// The device of a UUID: `GPU-…`.
     nvmlDeviceGetHandleByUUID: fn(uuid: *const c_char, device: *mut Handle) {
         // SAFETY: NVML's contract: a string.
         let wanted = unsafe { text_of(uuid) }?;
         // SAFETY: and a place for the handle.
-        unsafe { give_device(device, |found| Ok(found.uuid()? == wanted)) }
+        unsafe { give_device(device, |found| found.uuid == wanted) }
     }
     /// The device of a PCI address: `0000:01:00.0`, with a domain of four or of eight digits.
     nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2: fn(address: *const c_char, device: *mut Handle) {
         // SAFETY: NVML's contract: a string.
         let wanted = short_address(unsafe { text_of(address) }?);
         // SAFETY: and a place for the handle.
-        unsafe { give_device(device, |found| Ok(short_address(&found.pci_address()?) == wanted)) }
+        unsafe { give_device(device, |found| short_address(&found.pci_address) == wanted) }
     }
     /// Its ordinal.
     nvmlDeviceGetIndex, nvmlDeviceGetMinorNumber: fn(device: Handle, index: *mut c_uint) {
-        let found = device_of(device)?.ordinal();
+        let found = ordinal_of(device)?;
         // SAFETY: NVML's contract: a place for the number.
-        unsafe { give(index, found) }
+        unsafe { give(index, c_uint::try_from(found).unwrap_or(c_uint::MAX)) }
     }
     /// Its name.
     nvmlDeviceGetName: fn(device: Handle, name: *mut c_char, length: c_uint) {
-        let found = device_of(device)?.name()?;
+        let found = &device_of(device)?.name;
         // SAFETY: NVML's contract: so much room.
-        unsafe { give_text(name, length, &found) }
+        unsafe { give_text(name, length, found) }
     }
     /// Its UUID.
     nvmlDeviceGetUUID: fn(device: Handle, uuid: *mut c_char, length: c_uint) {
-        let found = device_of(device)?.uuid()?;
+        let found = &device_of(device)?.uuid;
         // SAFETY: NVML's contract: so much room.
-        unsafe { give_text(uuid, length, &found) }
+        unsafe { give_text(uuid, length, found) }
     }
     /// Its compute capability.
     nvmlDeviceGetCudaComputeCapability: fn(device: Handle, major: *mut c_int, minor: *mut c_int) {
-        let found = device_of(device)?.capability()?;
+        let found = device_of(device)?.capability;
         // SAFETY: NVML's contract: places for both numbers.
         unsafe { give(major, found.0) }?;
         // SAFETY: as above.

@@ -70,6 +70,7 @@ mod managed;
 mod memory;
 mod messages;
 mod module;
+mod nvml;
 mod objects;
 mod occupancy;
 mod peer;

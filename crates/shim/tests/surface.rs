@@ -221,6 +221,7 @@ fn exports_are_those_of_driver_580_and_our_mark() {
         .collect();
     assert_eq!(expected.len(), 707);
     expected.insert("cumux_shim_build_id".to_owned());
+    expected.insert("cumux_shim_is_decided".to_owned());
     assert_eq!(exported, expected);
 
     let strings = symbols.strings();

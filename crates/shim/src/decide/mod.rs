@@ -76,6 +76,11 @@ fn ensure() -> &'static Decision {
     })
 }
 
+/// Whether the decision is taken, or can no longer be.
+pub(crate) fn is_decided() -> bool {
+    DECIDING.get() || DECISION.get().is_some() || process::is_forked_child()
+}
+
 fn fill(decision: &Decision) {
     if process::is_forked_child() {
         return;
