@@ -1,11 +1,20 @@
 // A program that uses its device while it ends: in a function of atexit, and in the destructor of
 // an object that is older than everything of CUDA. Its context is still current there.
+// at_exit [thread]
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "driver.cuh"
 
 __global__ void add(int *values, int more) { values[threadIdx.x] += more; }
+
+/// Not at once, so that what does not wait for it comes before it.
+__global__ void wait_and_add(int *values, int more) {
+    for (long long until = clock64() + 20000; clock64() < until;) {
+    }
+    atomicAdd(values + threadIdx.x, more);
+}
 
 static void expect(bool holds, const char *what) {
     if (!holds) {
@@ -42,6 +51,8 @@ struct Last {
 } last;
 
 static void at_exit() {
+    CUcontext now = nullptr;
+    expect(last.current(&now) == CUDA_SUCCESS && now == used, "the context is current in a function of atexit");
     int *values, seen[32] = {};
     CHECK(cudaSetDevice(0));
     CHECK(cudaMalloc(&values, sizeof seen));
@@ -50,12 +61,22 @@ static void at_exit() {
     CHECK(cudaGetLastError());
     CHECK(cudaMemcpy(seen, values, sizeof seen, cudaMemcpyDefault));
     expect(seen[0] == 5 && seen[31] == 5, "a kernel runs in a function of atexit");
+    // In the thread's default stream, where each waits for the one before.
+    for (int i = 0; i < 50; i++) {
+        CHECK(cudaMemsetAsync(values, 0, sizeof seen, cudaStreamPerThread));
+        wait_and_add<<<1, 32, 0, cudaStreamPerThread>>>(values, i);
+        CHECK(cudaMemcpyAsync(seen, values, sizeof seen, cudaMemcpyDefault, cudaStreamPerThread));
+        CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+        expect(seen[0] == i && seen[31] == i, "work of the thread's default stream keeps its order");
+    }
     CHECK(cudaFree(values));
     std::printf("a kernel ran at the end\n");
 }
 
-int main() {
+/// The program may end on another thread: "thread".
+static void work() {
     CHECK(cudaFree(nullptr));
+    CHECK(cudaStreamSynchronize(cudaStreamPerThread));
     last.current = driver<CUresult (*)(CUcontext *)>("cuCtxGetCurrent");
     last.device = driver<CUresult (*)(CUdevice *)>("cuCtxGetDevice");
     last.allocate = driver<CUresult (*)(CUdeviceptr *, size_t)>("cuMemAlloc");
@@ -65,4 +86,10 @@ int main() {
     CHECK_DRIVER(last.current(&used));
     expect(used != nullptr, "a context is current");
     std::atexit(at_exit);
+    std::exit(0);
+}
+
+int main(int count, char **) {
+    if (count > 1) std::thread(work).join();
+    work();
 }

@@ -126,6 +126,9 @@ fn software_gpus_are_found_by_who_looks_for_cards() {
                     0: NVIDIA H200, 9.0, found again\n1: NVIDIA L4, 8.9, found again\ntoo short: 7, too many: 2, no such: 6, refused: 3\n\
                     a child of who has looked: 0 0, 2 devices\nwho has looked: 0 0, 2 devices\na child of who uses them: 3 3, -1 devices\n";
     assert_eq!(out(&command.output().unwrap()), format!("device files: there, another: -1, opened: {opened}\n{expected}"));
+    // NVML takes no notice of which ones CUDA is to see.
+    let told = out(&command.env("CUDA_VISIBLE_DEVICES", "1").output().unwrap());
+    assert_eq!(told, format!("device files: there, another: -1, opened: {opened}\n{}", expected.replace(": 0 0, 2 devices", ": 0 0, 1 devices")));
     // A library that the user preloads has its say about other files.
     let second = folder.path().join("libsecond.so");
     let told = out(&run(&[&program]).env("LD_PRELOAD", &second).output().unwrap());

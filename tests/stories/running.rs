@@ -35,7 +35,9 @@ fn a_program_runs_with_a_private_daemon_and_nothing_is_left() {
 #[test]
 fn a_program_uses_its_device_until_its_very_end() {
     let node = Node::start();
-    assert_eq!(node.test_client("at_exit").start().expect_ok(), "a kernel ran at the end\nPASS");
+    for on in [&[][..], &["thread"]] {
+        assert_eq!(node.test_client("at_exit").args(on).start().expect_ok(), "a kernel ran at the end\nPASS", "{on:?}");
+    }
 }
 
 #[test]

@@ -12,7 +12,8 @@ use cumux_abi::functions::{
 };
 use cumux_abi::{CUdevice, CUdevice_attribute, CUresult, CUuuid};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Longest name or address, with its zero byte.
 const LONGEST: usize = 256;
@@ -62,6 +63,17 @@ pub(crate) struct Found {
 
 static FOUND: OnceLock<Found> = OnceLock::new();
 
+/// The last question that was not answered.
+static UNANSWERED: Mutex<Option<(Instant, NvmlError)>> = Mutex::new(None);
+
+/// For so long nobody asks again.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A service that starts with this question takes a second or two; a client waits a minute for one.
+const WAITS: Duration = Duration::from_secs(65);
+/// Which devices a client sees, which is no matter to NVML; what a client says and where it is
+/// recorded, which this child is not to do.
+const NOT_FOR_THE_CHILD: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "CUMUX_VERBOSE", "CUMUX_RECORD"];
+
 /// What the driver says.
 ///
 /// # Errors
@@ -70,8 +82,37 @@ pub(crate) fn found() -> Result<&'static Found, NvmlError> {
     if let Some(found) = FOUND.get() {
         return Ok(found);
     }
-    let found = if is_in_use()? { ask() } else { apart::in_a_child(|| ask().map(|found| found.to_text())).and_then(|text| Found::of(&text)) };
+    // Nothing is held while it is asked: another thread may fork meanwhile.
+    let unanswered = || UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((at, error)) = *unanswered()
+        && at.elapsed() < PATIENCE
+    {
+        return Err(error);
+    }
+    let found = if is_in_use()? { ask() } else { ask_in_a_child() };
+    *unanswered() = found.as_ref().err().map(|error| (Instant::now(), *error));
     found.map(|found| FOUND.get_or_init(|| found))
+}
+
+/// Asks the driver in a child; here where there can be no child, or this process has begun to use
+/// the driver meanwhile.
+fn ask_in_a_child() -> Result<Found, NvmlError> {
+    let asked = apart::in_a_child(WAITS, || {
+        // SAFETY: this thread is the only one of this process.
+        NOT_FOR_THE_CHILD.iter().for_each(|variable| unsafe { std::env::remove_var(variable) });
+        ask().map(|found| found.to_text())
+    });
+    match asked {
+        Ok(text) => Found::of(&text),
+        Err(NvmlError::Unknown) => ask(),
+        Err(error) => {
+            if is_in_use()? {
+                ask()
+            } else {
+                Err(error)
+            }
+        }
+    }
 }
 
 /// Whether this process uses the driver, or it is not ours.

@@ -108,7 +108,7 @@ pub(crate) fn refuse_unsafe_call() -> Try {
     if thread == Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
         return Ok(());
     }
-    let here = std::thread::current().id();
+    let here = rustix::thread::gettid();
     let mut refused = false;
     for capture in captures.iter() {
         let forbids = if capture.thread == here {
@@ -273,7 +273,7 @@ fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> 
         context: stream.context_handle,
         into_given,
         mode,
-        thread: std::thread::current().id(),
+        thread: rustix::thread::gettid(),
         invalid: Mutex::new(false),
         streams: Mutex::new(vec![Arc::downgrade(&stream)]),
     });
@@ -319,7 +319,7 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
         capture.invalidate();
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     }
-    if capture.mode != Mode::CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != std::thread::current().id() {
+    if capture.mode != Mode::CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != rustix::thread::gettid() {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     }
     // From here on the capture is over, whatever comes of it.

@@ -91,5 +91,6 @@ mod stream_value;
 mod sync;
 mod tensor;
 mod texture;
+mod thread;
 mod transfer;
 mod vmm;

@@ -7,5 +7,5 @@ use core::ffi::c_int;
 /// then 1. A program may look for devices with NVML, fork, and use them in the child.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cumux_shim_is_decided() -> c_int {
-    c_int::from(decide::is_decided())
+    c_int::from(decide::has_begun())
 }

@@ -125,6 +125,12 @@ impl Ranges {
         self.reserved.range(..=address).next_back().is_some_and(|(start, known)| end.is_some_and(|end| end <= start + known.bytes))
     }
 
+    /// True if the reservation of this address has whole ranges to itself.
+    fn is_apart(&self, address: u64) -> bool {
+        let reservation = self.reserved.range(..=address).next_back();
+        reservation.is_some_and(|(start, known)| in_host_ranges(*start) && start.is_multiple_of(HOST_RANGE) && known.claimed.is_multiple_of(HOST_RANGE))
+    }
+
     /// True if memory of the other kind, of a device or of the host, is mapped in the reservation
     /// of this address.
     fn has_other_kind(&self, address: u64, of_host: bool) -> bool {
@@ -353,8 +359,10 @@ pub unsafe fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle
         return Err(error::INVALID_VALUE);
     }
     // A card's driver reserves addresses for one kind alone, and never those apart.
-    if physical.place.device().is_none() && !in_host_ranges(address) {
-        return Err(unsupported("memory of the host at addresses that were reserved before the program asked for such memory"));
+    if physical.place.device().is_none() && !ranges.is_apart(address) {
+        return Err(unsupported(
+            "memory of the host at addresses that were reserved before the program asked for such memory, or when no whole range was left",
+        ));
     }
     if ranges.has_other_kind(address, physical.place.device().is_none()) {
         return Err(unsupported("memory of a device and of the host in one reservation of addresses"));

@@ -1,7 +1,7 @@
 //! The calls for contexts: `cuCtx…` and `cuDevicePrimaryCtx…`.
 
 use super::{
-    Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, current, destroy, find, named, own_share, primary, require_available, set_top, top, top_handle,
+    Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, current, destroy, find, named, own_share, primary, push, require_available, set_top, top, top_handle,
     with_stack,
 };
 use crate::connection::Connection;
@@ -107,7 +107,7 @@ fn create(out: *mut CUcontext, flags: c_uint, device: CUdevice, params: *const C
     let context = Context::new(session, ordinal, false, flags, own)?;
     session.set_scheduling(flags);
     put!(out, context.as_c());
-    with_stack(|stack| stack.borrow_mut().push(context));
+    push(context);
     Ok(())
 }
 
@@ -183,7 +183,7 @@ pub unsafe fn cuCtxSetCurrent(context: CUcontext) -> Try {
 pub unsafe fn cuCtxPushCurrent_v2(context: CUcontext) -> Try {
     process::find_connection()?;
     let context = find(context.addr() as u64)?;
-    with_stack(|stack| stack.borrow_mut().push(context));
+    push(context);
     Ok(())
 }
 

@@ -24,8 +24,9 @@ use crate::handle::{Kind, Table};
 use crate::log::because;
 use crate::stream::{Home, STREAMS, Stream};
 use crate::sync::lock;
+use crate::thread::{self, AtThreadEnd};
 use crate::{default_stream, device, process, stream};
-use core::ffi::{c_int, c_uint};
+use core::ffi::{c_int, c_uint, c_void};
 use core::mem::ManuallyDrop;
 use cumux_abi::{CUcontext, CUdevice, CUfunc_cache, CUresult, CUstream};
 use cumux_wire::record::Op;
@@ -132,29 +133,27 @@ static PRIMARIES: OnceLock<Vec<OnceLock<Arc<Context>>>> = OnceLock::new();
 /// The current contexts of a thread, the one on top last.
 type Contexts = RefCell<Vec<Arc<Context>>>;
 
-/// Those of a thread that has not ended.
-struct Stack(Contexts);
-
-impl Drop for Stack {
-    /// When a program ends, functions run on its first thread after the thread's own data are gone:
-    /// those of `atexit`, and destructors of C++.
-    fn drop(&mut self) {
-        if rustix::thread::gettid() == rustix::process::getpid() {
-            LATE.with(|late| late.replace(self.0.take()));
-        }
-    }
+thread_local! {
+    static STACK: ManuallyDrop<Contexts> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
-thread_local! {
-    static STACK: Stack = const { Stack(RefCell::new(Vec::new())) };
-    /// In place of [`STACK`] once that is gone.
-    static LATE: ManuallyDrop<Contexts> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
+/// A thread's stack goes with it.
+static END: AtThreadEnd = AtThreadEnd::new(drop_stack);
+
+extern "C" fn drop_stack(_: *mut c_void) {
+    thread::finish(|| drop(STACK.with(|stack| stack.take())));
 }
 
 /// Does something with the current contexts of this thread.
 #[inline]
 fn with_stack<T>(act: impl FnOnce(&Contexts) -> T) -> T {
-    if STACK.try_with(|_| ()).is_ok() { STACK.with(|stack| act(&stack.0)) } else { LATE.with(|late| act(late)) }
+    STACK.with(|stack| act(stack))
+}
+
+/// Makes a context the current one, above the others.
+fn push(context: Arc<Context>) {
+    END.ask();
+    with_stack(|stack| stack.borrow_mut().push(context));
 }
 
 impl Context {
@@ -351,11 +350,10 @@ pub(crate) fn named(context: CUcontext) -> Try<Arc<Context>> {
 
 /// Replaces the thread's current context.
 pub(super) fn set_top(context: Option<Arc<Context>>) {
-    with_stack(|stack| {
-        let mut stack = stack.borrow_mut();
-        stack.pop();
-        stack.extend(context);
-    });
+    with_stack(|stack| stack.borrow_mut().pop());
+    if let Some(context) = context {
+        push(context);
+    }
 }
 
 /// The context a handle names.

@@ -46,6 +46,9 @@ pub(crate) enum Decision {
 
 static DECISION: OnceLock<Decision> = OnceLock::new();
 
+/// A thread has begun to take it.
+static BEGUN: OnceLock<()> = OnceLock::new();
+
 thread_local! {
     static DECIDING: Cell<bool> = const { Cell::new(false) };
 }
@@ -65,6 +68,7 @@ pub(crate) extern "C" fn resolve(index: u32) -> *mut c_void {
 /// Takes the decision now, if it is not taken yet.
 fn ensure() -> &'static Decision {
     DECISION.get_or_init(|| {
+        let _ = BEGUN.set(());
         DECIDING.set(true);
         // Before anything else, so that a fork in the middle of a decision gives a stranger and not
         // a child that waits for ever.
@@ -76,9 +80,9 @@ fn ensure() -> &'static Decision {
     })
 }
 
-/// Whether the decision is taken, or can no longer be.
-pub(crate) fn is_decided() -> bool {
-    DECIDING.get() || DECISION.get().is_some() || process::is_forked_child()
+/// Whether a thread has begun to take the decision, or it can no longer be taken.
+pub(crate) fn has_begun() -> bool {
+    BEGUN.get().is_some() || process::is_forked_child()
 }
 
 fn fill(decision: &Decision) {

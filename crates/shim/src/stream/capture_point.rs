@@ -4,8 +4,8 @@ use super::Stream;
 use crate::graph::Graph;
 use crate::sync::lock;
 use cumux_abi::CUstreamCaptureMode as Mode;
+use rustix::thread::Pid;
 use std::sync::{Arc, Mutex, Weak};
-use std::thread::ThreadId;
 
 /// One capture.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct Capture {
     /// Which other calls spoil it.
     pub(crate) mode: Mode,
     /// The thread that began it.
-    pub(crate) thread: ThreadId,
+    pub(crate) thread: Pid,
     /// It has been spoiled; whoever ends it is told.
     pub(crate) invalid: Mutex<bool>,
     /// Streams that take part.
