@@ -5,11 +5,12 @@ use super::fake;
 use crate::ffi::error;
 use crate::{context, copy, device, event, host, ipc, launch, library, link, memory, module, pointer, set, stream};
 use core::ffi::c_void;
-use core::ptr::{null, null_mut};
+use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use cumux_abi::{
     CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUcontext, CUevent, CUfunction, CUipcEventHandle, CUlibrary, CUmemorytype, CUmodule, CUpointer_attribute, CUresult,
     CUstream,
 };
+use cumux_wire::layout::STREAMS;
 use cumux_wire::record::{NO_ANSWER, Op};
 
 pub(super) const IMAGE: &[u8] = b".version 8.0\n.target sm_75\n\0";
@@ -162,6 +163,25 @@ fn the_null_stream_waits_for_blocking_streams_and_they_for_it_and_nobody_else() 
         fake::open_gate(two);
         context::cuCtxSynchronize().unwrap();
         assert_eq!((query(blocking), query(CU_STREAM_PER_THREAD)), (Ok(()), Ok(())));
+    }
+    end(context);
+}
+
+/// There are more of them than streams.
+#[test]
+fn threads_that_end_give_their_default_streams_back() {
+    let context = new_context();
+    let (target, handle) = (allocate(64), context.expose_provenance());
+    for turn in 0..=STREAMS {
+        let work = move || {
+            // SAFETY: the arguments are this test's own variables and handles.
+            unsafe {
+                context::cuCtxSetCurrent(with_exposed_provenance_mut(handle))?;
+                set::cuMemsetD8Async(target, 1, 64, CU_STREAM_PER_THREAD)?;
+                stream::cuStreamSynchronize(CU_STREAM_PER_THREAD)
+            }
+        };
+        assert_eq!(std::thread::spawn(work).join().expect("it does not panic"), Ok(()), "thread {turn}");
     }
     end(context);
 }
