@@ -2,8 +2,9 @@
 //!
 //! A program may look for devices with NVML, fork, and use them in the child: PyTorch counts them
 //! so. CUDA can't be used in the child of a process that has used it, so that must not happen here.
-//! Until the process itself uses `libcuda.so.1`, a child process asks it ([`crate::apart`]). What
-//! was found once is kept.
+//! Until the process itself uses `libcuda.so.1`, a child process asks it ([`crate::apart`]), and
+//! for all devices: like NVIDIA's, NVML takes no notice of `CUDA_VISIBLE_DEVICES`. Who uses CUDA
+//! before NVML finds the devices that CUDA has there. What was found once is kept.
 
 use crate::{NvmlError, apart};
 use core::ffi::{CStr, c_char, c_int};
