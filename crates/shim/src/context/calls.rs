@@ -1,8 +1,7 @@
 //! The calls for contexts: `cuCtx…` and `cuDevicePrimaryCtx…`.
 
 use super::{
-    Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, current, destroy, find, named, own_share, primary, push, require_available, set_top, top, top_handle,
-    with_stack,
+    Context, DEFAULT_LIMITS, LIMITS, Own, PRIORITIES, current, destroy, find, named, own_share, pop, primary, push, require_available, set_top, top, top_handle,
 };
 use crate::connection::Connection;
 use crate::ffi::{Try, error, get, put, put_if};
@@ -189,7 +188,7 @@ pub unsafe fn cuCtxPushCurrent_v2(context: CUcontext) -> Try {
 
 pub unsafe fn cuCtxPopCurrent_v2(out: *mut CUcontext) -> Try {
     process::find_connection()?;
-    let popped = with_stack(|stack| stack.borrow_mut().pop()).ok_or(error::INVALID_CONTEXT)?;
+    let popped = pop().ok_or(error::INVALID_CONTEXT)?;
     put_if!(out, popped.as_c());
     Ok(())
 }

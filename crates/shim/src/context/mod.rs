@@ -144,16 +144,15 @@ extern "C" fn drop_stack(_: *mut c_void) {
     thread::finish(|| drop(STACK.with(|stack| stack.take())));
 }
 
-/// Does something with the current contexts of this thread.
-#[inline]
-fn with_stack<T>(act: impl FnOnce(&Contexts) -> T) -> T {
-    STACK.with(|stack| act(stack))
-}
-
 /// Makes a context the current one, above the others.
 fn push(context: Arc<Context>) {
     END.ask();
-    with_stack(|stack| stack.borrow_mut().push(context));
+    STACK.with(|stack| stack.borrow_mut().push(context));
+}
+
+/// The one below becomes the current one. Returns the one that was.
+fn pop() -> Option<Arc<Context>> {
+    STACK.with(|stack| stack.borrow_mut().pop())
 }
 
 impl Context {
@@ -316,18 +315,18 @@ impl Context {
 
 /// The current context of this thread, whatever its state.
 pub(crate) fn top() -> Option<Arc<Context>> {
-    with_stack(|stack| stack.borrow().last().cloned())
+    STACK.with(|stack| stack.borrow().last().cloned())
 }
 
 /// The number of [`top`], 0 where there is none.
 #[inline]
 pub(crate) fn top_number() -> u64 {
-    with_stack(|stack| stack.borrow().last().map_or(0, |context| context.number))
+    STACK.with(|stack| stack.borrow().last().map_or(0, |context| context.number))
 }
 
 /// Handle of [`top`], 0 where there is none.
 fn top_handle() -> u64 {
-    with_stack(|stack| stack.borrow().last().map_or(0, |context| context.handle))
+    STACK.with(|stack| stack.borrow().last().map_or(0, |context| context.handle))
 }
 
 /// The current context.
@@ -350,7 +349,7 @@ pub(crate) fn named(context: CUcontext) -> Try<Arc<Context>> {
 
 /// Replaces the thread's current context.
 pub(super) fn set_top(context: Option<Arc<Context>>) {
-    with_stack(|stack| stack.borrow_mut().pop());
+    pop();
     if let Some(context) = context {
         push(context);
     }
