@@ -156,7 +156,7 @@ def main():
     elif what == "gpt2":
         from transformers import GPT2LMHeadModel  # noqa: F401
     elif what == "vllm":
-        import vllm  # noqa: F401
+        __import__("vllm")
     loaded = time.monotonic()
     torch.cuda.init()
     with torch.no_grad():

@@ -1,6 +1,6 @@
 """The ladder of Python programs: each alone on the card without cumux, then eight different ones at a time through cumux; the numbers have to be the same.
 
-tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--again N] [--copies N] [--keep EARLIER.json] [--page FILE.md]
+tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--end S] [--again N] [--copies N] [--keep EARLIER.json] [--page FILE.md]
 
 FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it.
 """
@@ -24,6 +24,7 @@ arguments.add_argument("out", type=Path)
 arguments.add_argument("--only", default=".")
 arguments.add_argument("--jobs", type=int, default=8)
 arguments.add_argument("--limit", type=float, default=120, help="seconds for one program")
+arguments.add_argument("--end", type=float, default=86400, help="seconds after which no program begins any more, and 20 later none runs: what has no result by then is left out")
 arguments.add_argument("--device", default="cuda:0")
 arguments.add_argument("--again", type=int, default=1, help="times that each program is run through cumux")
 arguments.add_argument("--copies", type=int, default=0, help="each program also alone through cumux, and so many of it at the same time")
@@ -31,6 +32,8 @@ arguments.add_argument("--keep", type=Path, help="the OUT.json of an earlier run
 arguments.add_argument("--page", type=Path, help="writes docs/programs-on-a-card.md there")
 options = arguments.parse_args()
 folder = options.folder.resolve()
+END = time.monotonic() + options.end
+LATE = "no time was left"
 CASES = Path(__file__).with_name("programs_run.py")
 
 
@@ -48,9 +51,13 @@ def run(mode, room, name, number=0):
     if mode == "cumux":
         env["CUMUX_LOG"] = str(log)
     begun = time.monotonic()
+    if begun > END:
+        return None, 0.0, LATE
     try:
-        done = subprocess.run([sys.executable, "-X", "faulthandler", str(CASES), name], env=env, cwd=room, capture_output=True, text=True, timeout=options.limit)
+        done = subprocess.run([sys.executable, "-X", "faulthandler", str(CASES), name], env=env, cwd=room, capture_output=True, text=True, timeout=min(options.limit, END + 20 - begun))
     except subprocess.TimeoutExpired as late:
+        if time.monotonic() >= END + 20:
+            return None, time.monotonic() - begun, LATE
         said = (late.stderr or b"").decode(errors="replace")
         return None, time.monotonic() - begun, f"no end within {options.limit:.0f} s; {tail(said, log)}"
     seconds = time.monotonic() - begun
@@ -89,7 +96,7 @@ def alike(ours, theirs):
 
 def versions():
     found = {}
-    for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "flax", "numba-cuda", "torchvision", "torchaudio", "timm", "peft", "accelerate", "pytorch-lightning", "torch-geometric", "gpytorch", "numpyro", "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13", "taichi", "bitsandbytes", "cuda-cccl", "liger-kernel", "torchao", "warp-lang", "nvmath-python", "openmm", "xgboost", "cuda-quantum-cu13", "nvidia-cutlass-dsl", "quack-kernels", "onnxruntime-gpu", "vllm", "fla-core", "cutensor-cu13", "tilelang", "nvidia-dali-cuda130", "tinygrad", "mlx", "catboost", "diffusers", "ultralytics", "cuequivariance"):
+    for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "flax", "numba-cuda", "torchvision", "torchaudio", "timm", "peft", "accelerate", "pytorch-lightning", "torch-geometric", "gpytorch", "numpyro", "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13", "taichi", "bitsandbytes", "cuda-cccl", "liger-kernel", "torchao", "warp-lang", "nvmath-python", "openmm", "xgboost", "cuda-quantum-cu13", "nvidia-cutlass-dsl", "quack-kernels", "onnxruntime-gpu", "vllm", "fla-core", "cutensor-cu13", "tilelang", "nvidia-dali-cuda130", "tinygrad", "mlx", "mujoco-warp", "catboost", "diffusers", "ultralytics", "cuequivariance", "sglang", "sglang-kernel", "cudf-cu13", "rmm-cu13", "cuml-cu13", "cuvs-cu13", "gpu4pyscf-cuda13x", "pyscf", "tensorflow", "keras"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -99,7 +106,7 @@ def versions():
 
 PAGE = """# Python programs on a card
 
-Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py`, `programs_corners.py`, `programs_interfaces.py`, `programs_carried.py`, `programs_science.py`, `programs_inference.py` and `programs_frameworks.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
+Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py`, `programs_corners.py`, `programs_interfaces.py`, `programs_carried.py`, `programs_science.py`, `programs_inference.py`, `programs_frameworks.py`, `programs_serving.py`, `programs_tables.py`, `programs_chemistry.py` and `programs_tensorflow.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
 cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux, {neither} fail without it, too, and {bad} fail through it alone.{copies}{kept}
 
 Versions: {versions}.
@@ -166,8 +173,9 @@ def main():
                 table[name]["cumux"] += copies.map(lambda number: run("cumux", room, name, f"copy-{number}"), range(options.copies))
     refused = refusals(room)
     subprocess.run([str(folder / "cumux"), "control"], input="quit -t 2\n", text=True, env=service, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+    late = [name for name, results in table.items() if any(why == LATE for _, _, why in (results["native"], *results["cumux"]))]
     bad, rows = 0, []
-    for name, results in table.items():
+    for name, results in ((name, results) for name, results in table.items() if name not in late):
         numbers, native_s, why = results["native"]
         said = []
         for ours, _, failed in results["cumux"]:
@@ -185,6 +193,8 @@ def main():
     if options.page:
         write_page(options.page, result)
     print(f"{sum(is_right(row) for row in rows)} of {len(rows)} right, {bad} bad")
+    if late:
+        print(f"no time was left for {', '.join(late)}")
     for function, askers in refused.items():
         print(f"refused {function}: {', '.join(askers)}")
     said = "".join(path.read_text(errors="replace") for path in (room / "log").glob("control.log*"))

@@ -1,6 +1,7 @@
 """Programs of the ladder: frameworks that bring their own compiler or their own kernels. They are left out where their packages are missing; PYTHONPATH=SITE brings along what this has installed:
 
 pip install --no-deps --target SITE tinygrad==0.14.0 diffusers==0.42.1 importlib-metadata==10.2.0 zipp==4.1.2 ultralytics==8.4.190 ultralytics-thop==2.2.3 ultralytics-platform==0.1.99 open-clip-torch==3.3.0 ftfy==6.3.1 wcwidth==0.9.4 segmentation-models-pytorch==0.6.0 mlx==0.32.4 mlx-cuda-13==0.32.4 catboost==1.2.10 cuequivariance==0.13.0 cuequivariance-torch==0.13.0 cuequivariance-ops-torch-cu13==0.13.0 cuequivariance-ops-cu13==0.13.0 platformdirs==4.14.8
+pip install --no-deps --target ANOTHER mujoco==4.0.0 mujoco-core==4.0.0 glfw==2.11.0 mujoco-warp==4.0.0 warp-lang==1.19.0
 """
 
 from programs_carried import needs
@@ -131,6 +132,27 @@ def tinygrad_network_that_learns():
             losses.append(step(x, targets).numpy().reshape(1))
     assert step.captured is not None
     return losses + [part.numpy() for part in nn.state.get_parameters(network)]
+
+
+@needs("tinygrad")
+def tinygrad_graph_of_any_length():
+    """Attention over a growing past: a graph whose numbers and sizes of grids change."""
+    tinygrad, random = tinygrad_ready()
+    length = tinygrad.Variable("length", 1, 48)
+    past = tinygrad_tensor(tinygrad, random, 48, 64).realize()
+
+    @tinygrad.TinyJit
+    def look(query, past):
+        scores = (past * query).sum(axis=1) / 8
+        weights = (scores - scores.max()).exp()
+        doubled = (past.exp2() + 1).sum(axis=0)
+        return ((weights.unsqueeze(1) * past).sum(axis=0) / weights.sum()).realize(), doubled.realize()
+
+    found = []
+    for turn in (3, 8, 17, 30, 48, 5):
+        query = tinygrad_tensor(tinygrad, random, 64).realize()
+        found += [part.numpy() for part in look(query, past[:length.bind(turn)])]
+    return found
 
 
 # --- MLX: kernels of its own, NVRTC, cuBLASLt, cuDNN, and graphs of everything that it does
@@ -278,6 +300,32 @@ def mlx_compiled_and_own_kernels():
     return mlx_results(mx, found)
 
 
+@needs("mlx")
+def mlx_quantized_products():
+    mx, random = mlx_ready()
+    found, weight = [], mlx_array(mx, random, 256, 512, dtype=mx.float16)
+    for bits in (4, 8):
+        packed, scales, biases = mx.quantize(weight, group_size=64, bits=bits)
+        found.append(mx.dequantize(packed, scales, biases, group_size=64, bits=bits))
+        for rows in (1, 48):
+            x = mlx_array(mx, random, rows, 512, dtype=mx.float16)
+            found.append(mx.quantized_matmul(x, packed, scales, biases, transpose=True, group_size=64, bits=bits))
+    return mlx_results(mx, found)
+
+
+@needs("mlx")
+def mlx_streams():
+    """Work on two streams of the card and one of the host, which wait for one another."""
+    mx, random = mlx_ready()
+    streams, x, found = [mx.new_stream(mx.gpu), mx.new_stream(mx.gpu), mx.new_stream(mx.cpu)], mlx_array(mx, random, 256, 256) / 16, []
+    for turn in range(12):
+        with mx.stream(streams[turn % 3]):
+            x = mx.tanh(x @ x.T + turn / 10)
+        mx.async_eval(x)
+        found.append(x.sum(axis=0, stream=streams[0]))
+    return mlx_results(mx, [x, *found])
+
+
 # --- CatBoost: trees from kernels of its own, with pools of memory and threads for each card
 
 
@@ -336,6 +384,65 @@ def catboost_ranks_and_leaves():
     deep.fit(numbers, score)
     task = CATBOOST_ON_A_CARD["task_type"]
     return [ranks.predict(groups), leaves.predict(numbers), deep.predict(numbers, task_type=task)]
+
+
+# --- MuJoCo on Warp: many worlds at once, whose step is a graph
+
+
+def scene():
+    """A box, a ball and a chain of two capsules with a motor, above a floor."""
+    return """<mujoco>
+      <option timestep="0.005" iterations="6" ls_iterations="6"/>
+      <worldbody>
+        <geom type="plane" size="5 5 .1"/>
+        <body pos="0 0 .15"><freejoint/><geom type="box" size=".1 .15 .1" mass="1"/></body>
+        <body pos=".05 .02 .4"><freejoint/><geom type="sphere" size=".1" mass=".5"/></body>
+        <body pos="1 0 1"><joint name="first" type="hinge" axis="0 1 0" damping=".1"/><geom type="capsule" fromto="0 0 0 .4 0 0" size=".05"/>
+          <body pos=".4 0 0"><joint type="hinge" axis="0 1 0" damping=".1"/><geom type="capsule" fromto="0 0 0 .4 0 0" size=".05"/></body>
+        </body>
+      </worldbody>
+      <actuator><motor joint="first" gear="2"/></actuator>
+    </mujoco>"""
+
+
+def worlds_that_step(device, worlds=16, steps=40):
+    import os
+    import sys
+    from importlib.util import find_spec
+    # The version of Warp that lies beside it has to come before others.
+    sys.path.insert(0, os.path.dirname(os.path.dirname(find_spec("mujoco_warp").origin)))
+    import mujoco
+    import mujoco_warp
+    import numpy
+    import warp
+    warp.config.quiet = True
+    warp.config.cuda_output = "cubin"
+    model = mujoco.MjModel.from_xml_string(scene())
+    first = mujoco.MjData(model)
+    mujoco.mj_forward(model, first)
+    with warp.ScopedDevice(device):
+        on_card = mujoco_warp.put_model(model)
+        data = mujoco_warp.put_data(model, first, nworld=worlds, nconmax=32, njmax=128)
+        pushes = numpy.random.default_rng(7).normal(size=(worlds, model.nu)).astype(numpy.float32)
+        data.ctrl = warp.array(pushes, dtype=float)
+        mujoco_warp.step(on_card, data)
+        if device == "cpu":
+            again = lambda: mujoco_warp.step(on_card, data)
+        else:
+            with warp.ScopedCapture() as captured:
+                mujoco_warp.step(on_card, data)
+            again = lambda: warp.capture_launch(captured.graph)
+        found = []
+        for step in range(steps):
+            again()
+            if step % 10 == 9:
+                found += [data.qpos.numpy(), data.qvel.numpy()]
+        return found + [data.xpos.numpy(), data.cvel.numpy()]
+
+
+@needs("mujoco_warp")
+def mujoco_worlds_in_a_graph():
+    return worlds_that_step("cuda:0")
 
 
 # --- Diffusers: pictures from noise, with layers of PyTorch in float16

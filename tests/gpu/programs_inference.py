@@ -183,6 +183,13 @@ def vllm_attention_in_triton():
 
 
 @needs("vllm")
+def vllm_engine_of_its_own():
+    """The engine is a process of its own, as `vllm serve` has it."""
+    models = file_of("vllm_models_of_ours")
+    return models.serve(models.answers, own_process=True, graphs=models.STEPS_IN_GRAPHS)
+
+
+@needs("vllm")
 def vllm_sleeps_and_wakes():
     models = file_of("vllm_models_of_ours")
     return models.serve(models.answers_around_sleep, enable_sleep_mode=True)

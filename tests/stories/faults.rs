@@ -118,6 +118,9 @@ fn a_client_forks() {
     let node = Node::start();
     let said = node.test_client("forks").start().expect_ok();
     assert!(said.contains("child: cudaErrorInitializationError"), "{said}");
+    // Before it has begun with cuInit a program may fork as it likes.
+    let said = node.test_client("forks").args(&["before"]).start().expect_ok();
+    assert!(said.contains("child: asked, 1"), "{said}");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! # How an exported name is answered
 //! `crates/abi/surface/surface.txt` lists every name that driver 580 exports, and how each is
 //! answered. The build script makes from it, per name, a trampoline ([`exports`]) that jumps
-//! through one word of one table ([`decide::table`]). The first call of any name takes the decision
-//! ([`decide`]) and fills the table: with our functions, with the real driver's, or with an error.
+//! through one word of one table ([`decide::table`]). `cuInit` takes the decision ([`decide`]) and
+//! fills the table: with our functions, with the real driver's, or with an error.
 //!
 //! # Two floors
 //! Below is the [`connection`]: the ring, the status page, the window, and whether anybody is still
@@ -25,8 +25,8 @@
 //!
 //! # Rules of this house
 //! It lives in a stranger's process: nothing runs when it is loaded, no thread is started before
-//! the program needs one, no logger, no panic leaves it, and a forked child gets
-//! `CUDA_ERROR_NOT_INITIALIZED`.
+//! the program needs one, no logger, no panic leaves it, and a child that is forked behind `cuInit`
+//! gets `CUDA_ERROR_NOT_INITIALIZED`.
 #![warn(missing_docs, missing_debug_implementations)]
 #![allow(clippy::missing_safety_doc)] // The contract of an exported function is the CUDA manual's.
 #![allow(non_snake_case)] // Implementations bear the driver's names.

@@ -12,6 +12,7 @@ use cumux_wire::message::{Hello, Reply};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -52,6 +53,12 @@ pub fn find_served() -> Option<&'static Connection> {
 #[cfg(test)]
 pub(crate) fn adopt(session: Connection) -> &'static Connection {
     SERVED.get_or_init(|| session)
+}
+
+/// Whether a service may be there, as far as its folder shows. Says nothing to anybody.
+pub fn is_awaited() -> bool {
+    let socket = |directory: PathBuf| std::fs::metadata(directory.join("cumux")).is_ok_and(|file| file.file_type().is_socket());
+    directory(trust::variable("CUDA_MPS_PIPE_DIRECTORY")).is_ok_and(socket)
 }
 
 /// Says hello. Called once for the process.

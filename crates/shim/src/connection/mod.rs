@@ -21,7 +21,7 @@ pub mod window;
 
 #[cfg(test)]
 pub(crate) use hello::adopt;
-pub use hello::{Verdict, connect, find_served};
+pub use hello::{Verdict, connect, find_served, is_awaited};
 
 use crate::ffi::{Try, error};
 use crate::log;

@@ -1,12 +1,17 @@
-//! Served, bypassed, or no device: decided once, in the first exported call of any kind.
+//! Served, bypassed, or no device: decided once, in `cuInit`, or in the first exported call of any
+//! kind where no daemon can be there.
 //!
 //! ```text
-//!   first call ──▶ choose ──┬─ daemon of cumux in the pipe directory ──▶ Served
-//!                           ├─ daemon that refuses this client ────────▶ Failed
-//!                           └─ none ─┬─ real driver found ─────────────▶ Bypassed
-//!                                    └─ none ──────────────────────────▶ NoDevice
+//!   cuInit ──▶ choose ──┬─ daemon of cumux in the pipe directory ──▶ Served
+//!                       ├─ daemon that refuses this client ────────▶ Failed
+//!                       └─ none ─┬─ real driver found ─────────────▶ Bypassed
+//!                                └─ none ──────────────────────────▶ NoDevice
 //! ```
 //!
+//! - Before that, where a daemon's socket lies in the pipe directory, nobody is asked: what needs
+//!   no device is answered, and everything else answers 3, as the manual has it. So a program may
+//!   ask for the driver's version, fork, and use CUDA in the child (recorded on an H200, driver
+//!   580; NVIDIA's NVML does it when it is initialised).
 //! - `Served`: calls go to the connection; in a forked child every call answers 3.
 //! - `Failed`: every call answers the daemon's code.
 //! - `Bypassed`: the table leads straight into the real driver.
@@ -54,11 +59,16 @@ thread_local! {
 }
 
 /// Called by the first-call thunk: takes the decision if need be and says where a name leads now.
+/// A name that leads somewhere for this call alone keeps the thunk.
 pub(crate) extern "C" fn resolve(index: u32) -> *mut c_void {
     if DECIDING.get() {
         return table::not_yet();
     }
     let outcome = catch_unwind(|| {
+        let is_early = DECISION.get().is_none() && !table::is_init(index as usize);
+        if is_early && connection::is_awaited() {
+            return table::early(index as usize);
+        }
         ensure();
         table::current(index as usize)
     });

@@ -66,7 +66,7 @@ pub(crate) enum Filling<'a> {
     Bypassed(&'a dyn Fn(&CStr) -> Option<*mut c_void>),
     NoDevice,
     Failed(u32),
-    /// A forked child.
+    /// A forked child, and a program that has not begun.
     Stranger,
 }
 
@@ -96,6 +96,16 @@ fn target(filling: &Filling<'_>, entry: &Entry) -> *mut c_void {
 /// Where a name leads now.
 pub(crate) fn current(index: usize) -> *mut c_void {
     TABLE.get(index).map_or(refused as *const () as *mut c_void, |word| word.load(Ordering::Acquire))
+}
+
+/// Whether this is the function with which a program begins.
+pub(crate) fn is_init(index: usize) -> bool {
+    ENTRIES.get(index).is_some_and(|entry| entry.name == c"cuInit")
+}
+
+/// Where a name leads before the program has begun.
+pub(crate) fn early(index: usize) -> *mut c_void {
+    ENTRIES.get(index).map_or(not_yet(), |entry| target(&Filling::Stranger, entry))
 }
 
 /// A name's trampoline, typed by the caller.
@@ -134,7 +144,8 @@ const fn constant(answer: extern "C" fn() -> CUresult) -> Code {
     unsafe { core::mem::transmute::<extern "C" fn() -> CUresult, Code>(answer) }
 }
 
-/// The answer for a call made while this very thread is taking the decision.
+/// The answer for a call made while this very thread is taking the decision, and before the program
+/// has begun.
 pub(crate) fn not_yet() -> *mut c_void {
     not_initialized as *const () as *mut c_void
 }
