@@ -16,7 +16,13 @@ const KNOWN_FLAGS: c_uint = CUoccupancy_flags::CU_OCCUPANCY_DISABLE_CACHING_OVER
 /// Blocks per multiprocessor; more dynamic shared memory than the function may have fits none.
 fn blocks(function: &Function, limits: &Limits, threads: u32, dynamic: usize) -> u32 {
     let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
-    if dynamic > function.max_dynamic(limits) { 0 } else { limits.blocks_per_sm(&*function.info, threads, dynamic) }
+    if dynamic > most_dynamic(function, limits) { 0 } else { limits.blocks_per_sm(function.needs(), threads, dynamic) }
+}
+
+/// A function counts as one that may have what every function may, also if it was set to less
+/// (recorded on an H200, driver 580).
+fn most_dynamic(function: &Function, limits: &Limits) -> u32 {
+    function.max_dynamic(limits).max(limits.shared_per_block.saturating_sub(function.info.static_shared))
 }
 
 pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(out: *mut c_int, wanted: CUfunction, threads: c_int, dynamic: usize) -> Try {
@@ -41,7 +47,10 @@ pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(out: *mut usize, wanted: C
     if blocks == 0 || threads == 0 {
         return Err(error::INVALID_VALUE);
     }
-    put!(out, function::attributes::limits(session).available_dynamic(&*function.info, blocks, threads) as usize);
+    let limits = function::attributes::limits(session);
+    let available = limits.available_dynamic(function.needs(), blocks, threads).ok_or(error::INVALID_VALUE)?;
+    // No more than a launch may ask for: cuDF launches with half of what it is told.
+    put!(out, available.min(function.max_dynamic(limits)) as usize);
     Ok(())
 }
 
@@ -113,8 +122,8 @@ pub unsafe fn cuOccupancyMaxActiveClusters(out: *mut c_int, wanted: CUfunction, 
     let multiprocessors = in_stream(session, stream);
     let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
     let cluster = if config.cluster == [0; 3] { function.info.cluster } else { config.cluster };
-    let fits = config.shared <= function.max_dynamic(limits);
-    let count = if fits { limits.active_clusters(&*function.info, threads, config.shared, cluster, multiprocessors) } else { 0 };
+    let fits = config.shared <= most_dynamic(&function, limits);
+    let count = if fits { limits.active_clusters(function.needs(), threads, config.shared, cluster, multiprocessors) } else { 0 };
     put!(out, count.cast_signed());
     Ok(())
 }

@@ -21,6 +21,8 @@ const LARGEST_CLUSTER: u32 = 16;
 const REGISTER_PIECE: u32 = 256;
 /// Shared memory is handed out to a block in pieces of this many bytes.
 const SHARED_PIECE: u32 = 128;
+/// Sizes of shared memory that a multiprocessor can be set to, as far as it has so much, in KiB.
+const SHARED_CONFIGURATIONS_KIB: [u64; 9] = [8, 16, 32, 64, 100, 132, 164, 196, 228];
 
 /// Bytes are bytes, everything else is a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +71,9 @@ pub struct KernelNeeds {
     pub required_block: [u32; 3],
     /// Required or hinted cluster size, all zero if none.
     pub cluster: [u32; 3],
+    /// How much of a multiprocessor's memory is to be shared memory, in percent, if the program
+    /// says so.
+    pub carveout: Option<u32>,
 }
 
 impl From<&FunctionInfo> for KernelNeeds {
@@ -79,6 +84,7 @@ impl From<&FunctionInfo> for KernelNeeds {
             static_shared: function.static_shared,
             required_block: function.required_block,
             cluster: function.cluster,
+            carveout: None,
         }
     }
 }
@@ -245,21 +251,38 @@ impl LaunchLimits {
         if shared > self.shared_optin {
             return 0;
         }
-        let held = u64::from(self.shared_per_multiprocessor).checked_div(self.shared_charged(shared));
+        let charged = self.shared_charged(shared);
+        let held = self.shared_configured(kernel.carveout, charged).checked_div(charged);
         let by_shared = held.map_or(u32::MAX, |count| u32::try_from(count).unwrap_or(u32::MAX));
         by_threads.min(by_registers).min(by_shared).min(self.blocks_per_multiprocessor)
     }
 
-    /// Largest dynamic shared memory with which `blocks` blocks still fit on one multiprocessor.
+    /// Bytes of shared memory that a multiprocessor is set to for a kernel: the least of its
+    /// configurations that has what the program prefers and what a block gets (recorded on an H200,
+    /// driver 580; the sizes by the CUDA programming guide).
+    fn shared_configured(&self, carveout: Option<u32>, charged: u64) -> u64 {
+        let all = u64::from(self.shared_per_multiprocessor);
+        let Some(percent) = carveout else { return all };
+        // Before compute capability 8.0, where the system takes nothing, there are two.
+        let least = if self.shared_reserved == 0 { 32 } else { 0 };
+        let fits = |size: &u64| *size >= charged && *size * 100 >= all * u64::from(percent);
+        SHARED_CONFIGURATIONS_KIB.into_iter().filter(|size| *size >= least).map(|size| size << 10).find(fits).map_or(all, |size| size.min(all))
+    }
+
+    /// Dynamic shared memory with which so many blocks fit on one multiprocessor, by the driver's
+    /// rule, which does not count what the system takes of each; `None` if they do not fit even
+    /// without (recorded on an H200, driver 580).
     #[must_use]
-    pub fn available_dynamic(&self, kernel: impl Into<KernelNeeds>, blocks: u32, threads: u32) -> u32 {
+    pub fn available_dynamic(&self, kernel: impl Into<KernelNeeds>, blocks: u32, threads: u32) -> Option<u32> {
         let kernel = kernel.into();
         if blocks == 0 || self.blocks_per_sm(kernel, threads, 0) < blocks {
-            return 0;
+            return None;
         }
-        let each = self.shared_per_multiprocessor / blocks / SHARED_PIECE * SHARED_PIECE;
-        let usable = each.saturating_sub(self.shared_reserved).min(self.shared_optin);
-        usable.saturating_sub(kernel.static_shared)
+        if blocks == 1 {
+            return Some(self.shared_optin.saturating_sub(kernel.static_shared));
+        }
+        let all = u32::try_from(self.shared_configured(kernel.carveout, self.shared_charged(kernel.static_shared))).unwrap_or(u32::MAX);
+        Some((all / blocks / SHARED_PIECE * SHARED_PIECE).min(self.shared_optin).saturating_sub(kernel.static_shared))
     }
 
     /// Checks the dimensions of grid and block, one by one and as a product. Returns the threads of
@@ -449,20 +472,32 @@ mod tests {
         assert_eq!(limits.blocks_per_sm(&kernel(), 0, 0), 0);
     }
 
+    /// What driver 580 said on an H200, for so many blocks of 256 threads.
     #[test]
-    fn what_is_called_available_does_fit() {
-        let limits = h200();
-        for threads in [32, 128, 256, 1024] {
-            for blocks in 1..=limits.blocks_per_sm(&kernel(), threads, 0) {
-                let dynamic = limits.available_dynamic(&kernel(), blocks, threads);
-                assert!(limits.blocks_per_sm(&kernel(), threads, dynamic) >= blocks, "{blocks} blocks of {threads} with {dynamic}");
-                assert!(
-                    dynamic == limits.shared_optin || limits.blocks_per_sm(&kernel(), threads, dynamic + 129) < blocks,
-                    "{blocks} {threads}: more would fit"
-                );
-            }
-        }
-        assert_eq!(limits.available_dynamic(&kernel(), 33, 32), 0);
+    fn available_is_what_the_driver_calls_so() {
+        let of = |static_shared, carveout| {
+            let needs = KernelNeeds { static_shared, carveout, ..KernelNeeds::from(&kernel()) };
+            [1, 2, 3, 5, 8, 9].map(|blocks| h200().available_dynamic(needs, blocks, 256))
+        };
+        assert_eq!(of(0, None), [Some(232_448), Some(116_736), Some(77_824), Some(46_592), Some(29_184), None]);
+        assert_eq!(of(16, None), [Some(232_432), Some(116_720), Some(77_808), Some(46_576), Some(29_168), None]);
+        assert_eq!(of(0, Some(50)), [Some(232_448), Some(67_584), Some(45_056), Some(27_008), Some(16_896), None]);
+        assert_eq!(of(0, Some(0)), [Some(232_448), Some(4096), Some(2688), Some(1536), Some(1024), None]);
+        assert_eq!(of(0, Some(100)), of(0, None));
+        assert_eq!(h200().available_dynamic(&kernel(), 33, 32), None);
+        assert_eq!((h200().available_dynamic(&kernel(), 1, 2048), h200().available_dynamic(&kernel(), 0, 32)), (None, None));
+    }
+
+    /// The same for blocks of 256 threads with so much dynamic shared memory.
+    #[test]
+    fn what_a_program_prefers_bounds_how_many_blocks_fit() {
+        let of = |carveout| {
+            let needs = KernelNeeds { carveout, ..KernelNeeds::from(&kernel()) };
+            [0, 1, 1000, 20_000, 40_000, 60_000, 116_000, 200_000].map(|dynamic| h200().blocks_per_sm(needs, 256, dynamic))
+        };
+        assert_eq!(of(None), [8, 8, 8, 8, 5, 3, 1, 1]);
+        assert_eq!(of(Some(50)), [8, 8, 8, 6, 3, 2, 1, 1]);
+        assert_eq!(of(Some(0)), [8, 7, 4, 1, 1, 1, 1, 1]);
     }
 
     #[test]

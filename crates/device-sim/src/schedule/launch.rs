@@ -119,6 +119,7 @@ pub(super) fn needs_of(limits: &Limits, code: &program::Kernel) -> KernelNeeds {
         static_shared: code.static_shared,
         required_block: code.required_block,
         cluster: code.cluster,
+        carveout: None,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::limits::Limits;
 use crate::sync::lock;
 use core::ffi::c_int;
 use cumux_abi::{CUfunction, CUfunction_attribute as A};
+use cumux_wire::limits::KernelNeeds;
 use cumux_wire::module::FunctionInfo;
 use cumux_wire::record::Op;
 use std::ffi::CString;
@@ -79,6 +80,12 @@ impl Function {
     #[must_use]
     pub fn max_dynamic(&self, limits: &Limits) -> u32 {
         lock(&self.settings).max_dynamic.unwrap_or_else(|| limits.shared_per_block.saturating_sub(self.info.static_shared))
+    }
+
+    /// What it needs of a multiprocessor, with what the program has set.
+    pub(crate) fn needs(&self) -> KernelNeeds {
+        let carveout = u32::try_from(lock(&self.settings).carveout).ok();
+        KernelNeeds { carveout, ..KernelNeeds::from(&*self.info) }
     }
 
     fn attribute(&self, attribute: A, limits: &Limits) -> Try<c_int> {
