@@ -134,27 +134,6 @@ def tinygrad_network_that_learns():
     return losses + [part.numpy() for part in nn.state.get_parameters(network)]
 
 
-@needs("tinygrad")
-def tinygrad_graph_of_any_length():
-    """Attention over a growing past: a graph whose numbers and sizes of grids change."""
-    tinygrad, random = tinygrad_ready()
-    length = tinygrad.Variable("length", 1, 48)
-    past = tinygrad_tensor(tinygrad, random, 48, 64).realize()
-
-    @tinygrad.TinyJit
-    def look(query, past):
-        scores = (past * query).sum(axis=1) / 8
-        weights = (scores - scores.max()).exp()
-        doubled = (past.exp2() + 1).sum(axis=0)
-        return ((weights.unsqueeze(1) * past).sum(axis=0) / weights.sum()).realize(), doubled.realize()
-
-    found = []
-    for turn in (3, 8, 17, 30, 48, 5):
-        query = tinygrad_tensor(tinygrad, random, 64).realize()
-        found += [part.numpy() for part in look(query, past[:length.bind(turn)])]
-    return found
-
-
 # --- MLX: kernels of its own, NVRTC, cuBLASLt, cuDNN, and graphs of everything that it does
 
 
@@ -298,32 +277,6 @@ def mlx_compiled_and_own_kernels():
         assert mx.allclose(turned, wanted, rtol=1e-2, atol=1e-2).item()
         found.append(turned)
     return mlx_results(mx, found)
-
-
-@needs("mlx")
-def mlx_quantized_products():
-    mx, random = mlx_ready()
-    found, weight = [], mlx_array(mx, random, 256, 512, dtype=mx.float16)
-    for bits in (4, 8):
-        packed, scales, biases = mx.quantize(weight, group_size=64, bits=bits)
-        found.append(mx.dequantize(packed, scales, biases, group_size=64, bits=bits))
-        for rows in (1, 48):
-            x = mlx_array(mx, random, rows, 512, dtype=mx.float16)
-            found.append(mx.quantized_matmul(x, packed, scales, biases, transpose=True, group_size=64, bits=bits))
-    return mlx_results(mx, found)
-
-
-@needs("mlx")
-def mlx_streams():
-    """Work on two streams of the card and one of the host, which wait for one another."""
-    mx, random = mlx_ready()
-    streams, x, found = [mx.new_stream(mx.gpu), mx.new_stream(mx.gpu), mx.new_stream(mx.cpu)], mlx_array(mx, random, 256, 256) / 16, []
-    for turn in range(12):
-        with mx.stream(streams[turn % 3]):
-            x = mx.tanh(x @ x.T + turn / 10)
-        mx.async_eval(x)
-        found.append(x.sum(axis=0, stream=streams[0]))
-    return mlx_results(mx, [x, *found])
 
 
 # --- CatBoost: trees from kernels of its own, with pools of memory and threads for each card
