@@ -145,6 +145,9 @@ fn perform_in_space<M: GlobalMemory>(
     if shape.any & u64::from(op.bytes - 1) != 0 {
         return Err(misaligned_fault(at, mask, op.bytes.into(), space));
     }
+    if op.bytes == 16 {
+        return exchange_sixteen(registers, op, space, at, mask, near_memory, memory);
+    }
     if matches!(space, Space::Global | Space::Generic) {
         // "atom.add.f32 on global memory flushes subnormal inputs and results to sign-preserving
         // zero", in shared memory it does not (PTX ISA, *atom*).
@@ -214,6 +217,52 @@ fn perform_in_space<M: GlobalMemory>(
         let count = bytes.len();
         bytes.copy_from_slice(&new[..count]);
         write_result(registers, op, lane, old);
+        Ok(())
+    })
+}
+
+/// An operand of 16 bytes: two registers, one behind the other.
+fn read_pair(registers: &WarpRegisters<'_>, slot: u16, lane: usize) -> u128 {
+    let half = |slot: u16| u128::from(registers.get64(slot).0[lane]);
+    if slot == NO_SLOT { 0 } else { half(slot) | (half(slot + 1) << 64) }
+}
+
+/// `atom.exch.b128` and `atom.cas.b128`.
+fn exchange_sixteen<M: GlobalMemory>(
+    registers: &mut WarpRegisters<'_>,
+    op: &AtomicOp,
+    space: Space,
+    at: &PerLane64,
+    mask: u32,
+    near_memory: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<()> {
+    let combine = |old: u128, a: u128, b: u128| match op.how {
+        AtomicHow::Compare if old == a => b,
+        AtomicHow::Compare => old,
+        _ => a,
+    };
+    let write = |registers: &mut WarpRegisters<'_>, lane: usize, old: u128| {
+        if op.d != NO_SLOT {
+            registers.r64[usize::from(op.d)].0[lane] = old as u64;
+            registers.r64[usize::from(op.d) + 1].0[lane] = (old >> 64) as u64;
+        }
+    };
+    if matches!(space, Space::Global | Space::Generic) {
+        return for_each_range(memory, at, mask, 16, Access::Atomic, |_, range, lane| {
+            let (a, b) = (read_pair(registers, op.a, lane), read_pair(registers, op.b, lane));
+            let old = range.update128(|old| combine(old, a, b));
+            write(registers, lane, old);
+        });
+    }
+    try_for_each_lane(mask, |lane| {
+        let (a, b) = (read_pair(registers, op.a, lane), read_pair(registers, op.b, lane));
+        let bytes = near_bytes(near_memory, space, at.0[lane], 16, lane)?;
+        let mut all = [0; 16];
+        all.copy_from_slice(bytes);
+        let old = u128::from_le_bytes(all);
+        bytes.copy_from_slice(&combine(old, a, b).to_le_bytes());
+        write(registers, lane, old);
         Ok(())
     })
 }

@@ -10,6 +10,7 @@
 use super::interface::{Access, GlobalMemory, MemoryFault};
 use crate::program::code::Order;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of device memory.
 ///
@@ -74,7 +75,7 @@ impl DeviceBytes {
         self.at.wrapping_add(offset as usize)
     }
 
-    /// Panics if a value of `bytes` bytes (a power of two up to 8) is not inside or not aligned.
+    /// Panics if a value of `bytes` bytes (a power of two up to 16) is not inside or not aligned.
     #[inline(always)]
     fn check(&self, offset: u64, bytes: u64) {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset && self.pointer(offset).addr() as u64 & (bytes - 1) == 0);
@@ -84,6 +85,21 @@ impl DeviceBytes {
     width!(u16, AtomicU16: load16, store16, update16);
     width!(u32, AtomicU32: load32, store32, update32);
     width!(u64, AtomicU64: load64, store64, update64);
+
+    /// Replaces the first 16 bytes by a function of them, and gives the old ones: at once beside
+    /// others of its kind, but not beside narrower accesses to the same bytes, because Rust has no
+    /// atomics of 16 bytes.
+    pub fn update128(&self, f: impl Fn(u128) -> u128) -> u128 {
+        static TURN: Mutex<()> = Mutex::new(());
+        self.check(0, 16);
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let [low, high] = [0, 8].map(|half| u128::from(self.load64(half, Order::Acquire)));
+        let old = low | (high << 64);
+        let new = f(old);
+        self.store64(0, new as u64, Order::Release);
+        self.store64(8, (new >> 64) as u64, Order::Release);
+        old
+    }
 }
 
 #[inline(always)]
@@ -99,6 +115,20 @@ fn store_order(order: Order) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sixteen_bytes_are_replaced_at_once() {
+        #[repr(align(16))]
+        struct Cell(u128);
+        let mut cell = Cell(0);
+        let address = (&raw mut cell.0).expose_provenance();
+        let add = || {
+            let bytes = DeviceBytes { at: std::ptr::with_exposed_provenance_mut(address), bytes: 16, writable: true };
+            (0..10_000).for_each(|_| _ = bytes.update128(|old| old + ((1 << 64) | 1)));
+        };
+        std::thread::scope(|scope| (0..4).for_each(|_| _ = scope.spawn(add)));
+        assert_eq!(cell.0, (40_000 << 64) | 40_000);
+    }
 
     /// No test on x86 can tell an ordered access from a plain one by what it reads.
     #[test]

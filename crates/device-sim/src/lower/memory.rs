@@ -269,7 +269,7 @@ pub(super) fn select_atomic(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
 fn lower_atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
     let Some(op) = i.reduce() else { return reject("an operation is needed") };
-    if ty.bits() > 64 || ty.bits() < 16 {
+    if ty.bits() < 16 || ty.bits() > 64 && !matches!(op, ReduceOp::Exch | ReduceOp::Cas) {
         return Err(Trouble::Refused);
     }
     let returns = i.opcode == O::Atom;
@@ -277,18 +277,27 @@ fn lower_atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let Some([place, a, rest @ ..]) = operands else { return reject("operands are missing") };
     let (space, base, offset) = lower_address(lowerer, i.space(), place)?;
     if i.vector() > 1 {
+        if ty.bits() > 32 {
+            return Err(Trouble::Refused);
+        }
         let how = select_atomic(op, ty)?;
         let d = i.operands.first().filter(|_| returns);
         return lower_vector_atomic(lowerer, ty, AtomicOp { space, base, offset, bytes: ty.bytes() as u8, how, d: NO_SLOT, a: NO_SLOT, b: NO_SLOT }, d, a);
     }
+    let source = |lowerer: &mut Lowerer<'_>, a: &Operand| match a {
+        Operand::Reg(register) if ty.bits() == 128 => lowerer.expect_register(*register, Class::Double),
+        _ if ty.bits() == 128 => Err(Trouble::Refused),
+        _ => lowerer.lower_source(a, ty),
+    };
     let d = match i.operands.first() {
         Some(Operand::Sink) => NO_SLOT,
+        Some(d) if returns && ty.bits() == 128 => source(lowerer, d)?,
         Some(d) if returns => lowerer.lower_target(d, ty)?,
         _ => NO_SLOT,
     };
-    let a = lowerer.lower_source(a, ty)?;
+    let a = source(lowerer, a)?;
     let b: RegisterSlot = match (op, rest.first()) {
-        (ReduceOp::Cas, Some(b)) => lowerer.lower_source(b, ty)?,
+        (ReduceOp::Cas, Some(b)) => source(lowerer, b)?,
         (ReduceOp::Cas, None) => return reject("operands are missing"),
         _ => NO_SLOT,
     };
@@ -307,7 +316,7 @@ fn lower_vector_atomic(lowerer: &mut Lowerer<'_>, ty: T, one: AtomicOp, d: Optio
         sources.push(to);
     }
     let targets = d.map(elements);
-    if ty.bits() > 32 || targets.is_some_and(|targets| targets.len() != sources.len()) {
+    if targets.is_some_and(|targets| targets.len() != sources.len()) {
         return Err(Trouble::Refused);
     }
     for (n, a) in sources.into_iter().enumerate() {
