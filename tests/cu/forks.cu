@@ -1,4 +1,4 @@
-// A program that uses CUDA, forks, and uses it again on both sides: the parent goes on, the child is a stranger.
+// A program that uses CUDA, forks, and uses it again on both sides: the parent goes on, and every call of the child is refused.
 // forks before: it only asks what needs no device, forks, and both use CUDA then.
 #include "../../examples/example.cuh"
 

@@ -2,13 +2,14 @@
 
 tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--end S] [--again N] [--copies N] [--keep EARLIER.json] [--page FILE.md]
 
-FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it.
+FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it, and none was late.
 """
 
 import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ arguments.add_argument("out", type=Path)
 arguments.add_argument("--only", default=".")
 arguments.add_argument("--jobs", type=int, default=8)
 arguments.add_argument("--limit", type=float, default=120, help="seconds for one program")
-arguments.add_argument("--end", type=float, default=86400, help="seconds after which no program begins any more, and 20 later none runs: what has no result by then is left out")
+arguments.add_argument("--end", type=float, default=86400, help="no program starts after so many seconds, and those that run are killed 20 s later: they have no result, and the status is 1")
 arguments.add_argument("--device", default="cuda:0")
 arguments.add_argument("--again", type=int, default=1, help="times that each program is run through cumux")
 arguments.add_argument("--copies", type=int, default=0, help="each program also alone through cumux, and so many of it at the same time")
@@ -53,17 +54,19 @@ def run(mode, room, name, number=0):
     begun = time.monotonic()
     if begun > END:
         return None, 0.0, LATE
+    # A session of its own, so that processes which the program has started end with it.
+    done = subprocess.Popen([sys.executable, "-X", "faulthandler", str(CASES), name], env=env, cwd=room, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        done = subprocess.run([sys.executable, "-X", "faulthandler", str(CASES), name], env=env, cwd=room, capture_output=True, text=True, timeout=min(options.limit, END + 20 - begun))
-    except subprocess.TimeoutExpired as late:
-        if time.monotonic() >= END + 20:
-            return None, time.monotonic() - begun, LATE
-        said = (late.stderr or b"").decode(errors="replace")
-        return None, time.monotonic() - begun, f"no end within {options.limit:.0f} s; {tail(said, log)}"
+        said, errors = done.communicate(timeout=min(options.limit, END + 20 - begun))
+    except subprocess.TimeoutExpired:
+        os.killpg(done.pid, signal.SIGKILL)
+        said, errors = done.communicate()
+        seconds = time.monotonic() - begun
+        return None, seconds, LATE if seconds < options.limit else f"no end within {options.limit:.0f} s; {tail(errors, log)}"
     seconds = time.monotonic() - begun
     if done.returncode:
-        return None, seconds, f"status {done.returncode}; {tail(done.stderr, log)}"
-    return [[float(word) for word in line.split()[1:]] for line in done.stdout.splitlines() if line.startswith("result ")], seconds, ""
+        return None, seconds, f"status {done.returncode}; {tail(errors, log)}"
+    return [[float(word) for word in line.split()[1:]] for line in said.splitlines() if line.startswith("result ")], seconds, ""
 
 
 def tail(errors, log):
@@ -173,9 +176,16 @@ def main():
                 table[name]["cumux"] += copies.map(lambda number: run("cumux", room, name, f"copy-{number}"), range(options.copies))
     refused = refusals(room)
     subprocess.run([str(folder / "cumux"), "control"], input="quit -t 2\n", text=True, env=service, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
-    late = [name for name, results in table.items() if any(why == LATE for _, _, why in (results["native"], *results["cumux"]))]
+    late = []
+    for name, results in list(table.items()):
+        ended = [result for result in results["cumux"] if result[2] != LATE]
+        if len(ended) < len(results["cumux"]) or results["native"][2] == LATE:
+            late.append(name)
+        results["cumux"] = ended
+        if not ended or results["native"][2] == LATE:
+            del table[name]
     bad, rows = 0, []
-    for name, results in ((name, results) for name, results in table.items() if name not in late):
+    for name, results in table.items():
         numbers, native_s, why = results["native"]
         said = []
         for ours, _, failed in results["cumux"]:
@@ -200,7 +210,7 @@ def main():
     said = "".join(path.read_text(errors="replace") for path in (room / "log").glob("control.log*"))
     notable = [line for line in said.splitlines() if re.search("ERROR|WARN|fault|take", line)]
     print("\n".join(notable[-15:]))
-    return 1 if bad else 0
+    return 1 if bad or late else 0
 
 
 sys.exit(main())

@@ -2,7 +2,7 @@
 
 sglang_models_of_ours.py FOLDER     compiles the kernels that these engines would compile at first use into FOLDER
 
-A machine without nvcc takes them from a folder sglang_kernels on PYTHONPATH.
+A machine without nvcc takes them from a folder sglang_kernels on PYTHONPATH. They are for cards of compute capability 9.0 alone.
 """
 
 import importlib

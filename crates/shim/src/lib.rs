@@ -25,7 +25,7 @@
 //!
 //! # Rules of this house
 //! It lives in a stranger's process: nothing runs when it is loaded, no thread is started before
-//! the program needs one, no logger, no panic leaves it, and a child that is forked behind `cuInit`
+//! the program needs one, no logger, no panic leaves it, and a child that is forked after `cuInit`
 //! gets `CUDA_ERROR_NOT_INITIALIZED`.
 #![warn(missing_docs, missing_debug_implementations)]
 #![allow(clippy::missing_safety_doc)] // The contract of an exported function is the CUDA manual's.

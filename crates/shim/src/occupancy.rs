@@ -19,8 +19,7 @@ fn blocks(function: &Function, limits: &Limits, threads: u32, dynamic: usize) ->
     if dynamic > most_dynamic(function, limits) { 0 } else { limits.blocks_per_sm(function.needs(), threads, dynamic) }
 }
 
-/// A function counts as one that may have what every function may, also if it was set to less
-/// (recorded on an H200, driver 580).
+/// A limit below that of every function counts as that (recorded on an H200, driver 580).
 fn most_dynamic(function: &Function, limits: &Limits) -> u32 {
     function.max_dynamic(limits).max(limits.shared_per_block.saturating_sub(function.info.static_shared))
 }
@@ -137,7 +136,7 @@ pub unsafe fn cuOccupancyMaxPotentialClusterSize(out: *mut c_int, wanted: CUfunc
     let (threads, multiprocessors) = (config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n)), in_stream(session, stream));
     let mut blocks = limits.largest_cluster(function.takes_larger_clusters());
     // A small part of the card has no place for large ones.
-    while blocks > 1 && limits.active_clusters(&*function.info, threads, config.shared, [blocks, 1, 1], multiprocessors) == 0 {
+    while blocks > 1 && limits.active_clusters(function.needs(), threads, config.shared, [blocks, 1, 1], multiprocessors) == 0 {
         blocks /= 2;
     }
     put_if!(out, blocks.cast_signed());

@@ -185,8 +185,13 @@ fn without_daemon_and_driver_there_is_no_device() {
 fn without_daemon_calls_reach_the_driver_with_all_their_arguments() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let driver = driver(folder.path());
+    // A daemon that was killed leaves its socket.
+    let socket = folder.path().join("cumux");
+    drop(std::os::unix::net::UnixListener::bind(&socket).expect("the folder is writable"));
+    assert!(socket.exists());
     for part in ["bypassed", "first call carries a float", "first call fills the stack", "many threads"] {
         play(part, &[("CUMUX_REAL_LIBCUDA", &driver)]);
+        play(part, &[("CUMUX_REAL_LIBCUDA", &driver), ("CUDA_MPS_PIPE_DIRECTORY", folder.path())]);
     }
 }
 

@@ -257,8 +257,8 @@ impl LaunchLimits {
         by_threads.min(by_registers).min(by_shared).min(self.blocks_per_multiprocessor)
     }
 
-    /// Bytes of shared memory that a multiprocessor is set to for a kernel: the least of its
-    /// configurations that has what the program prefers and what a block gets (recorded on an H200,
+    /// Bytes of shared memory that a multiprocessor is set to for a kernel: its smallest
+    /// configuration that has at least the carveout and what a block gets (recorded on an H200,
     /// driver 580; the sizes by the CUDA programming guide).
     fn shared_configured(&self, carveout: Option<u32>, charged: u64) -> u64 {
         let all = u64::from(self.shared_per_multiprocessor);
@@ -271,7 +271,7 @@ impl LaunchLimits {
 
     /// Dynamic shared memory with which so many blocks fit on one multiprocessor, by the driver's
     /// rule, which does not count what the system takes of each; `None` if they do not fit even
-    /// without (recorded on an H200, driver 580).
+    /// without (recorded on an H200, driver 580). The function's own limit is not known here.
     #[must_use]
     pub fn available_dynamic(&self, kernel: impl Into<KernelNeeds>, blocks: u32, threads: u32) -> Option<u32> {
         let kernel = kernel.into();
@@ -472,7 +472,8 @@ mod tests {
         assert_eq!(limits.blocks_per_sm(&kernel(), 0, 0), 0);
     }
 
-    /// What driver 580 said on an H200, for so many blocks of 256 threads.
+    /// What driver 580 said on an H200 of functions that may have all, for so many blocks of 256
+    /// threads.
     #[test]
     fn available_is_what_the_driver_calls_so() {
         let of = |static_shared, carveout| {

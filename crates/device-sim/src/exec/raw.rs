@@ -86,18 +86,21 @@ impl DeviceBytes {
     width!(u32, AtomicU32: load32, store32, update32);
     width!(u64, AtomicU64: load64, store64, update64);
 
-    /// Replaces the first 16 bytes by a function of them, and gives the old ones: at once beside
-    /// others of its kind, but not beside narrower accesses to the same bytes, because Rust has no
-    /// atomics of 16 bytes.
+    /// Replaces the first 16 bytes by a function of them, and gives the old ones. It is atomic with
+    /// respect to other accesses of this kind, not to narrower ones of the same bytes. What does
+    /// not change is not stored.
     pub fn update128(&self, f: impl Fn(u128) -> u128) -> u128 {
-        static TURN: Mutex<()> = Mutex::new(());
+        static LOCK: Mutex<()> = Mutex::new(());
         self.check(0, 16);
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let [low, high] = [0, 8].map(|half| u128::from(self.load64(half, Order::Acquire)));
         let old = low | (high << 64);
         let new = f(old);
-        self.store64(0, new as u64, Order::Release);
-        self.store64(8, (new >> 64) as u64, Order::Release);
+        for (half, shift) in [(0, 0), (8, 64)] {
+            if (new >> shift) as u64 != (old >> shift) as u64 {
+                self.store64(half, (new >> shift) as u64, Order::Release);
+            }
+        }
         old
     }
 }

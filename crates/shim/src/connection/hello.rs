@@ -12,7 +12,6 @@ use cumux_wire::message::{Hello, Reply};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -55,10 +54,22 @@ pub(crate) fn adopt(session: Connection) -> &'static Connection {
     SERVED.get_or_init(|| session)
 }
 
-/// Whether a service may be there, as far as its folder shows. Says nothing to anybody.
+/// True if somebody listens where the daemon does. Connects once and sends nothing, because a dead
+/// daemon may have left its socket. The CUDA runtime makes hundreds of calls before `cuInit`: once
+/// somebody has listened, nobody looks again.
 pub fn is_awaited() -> bool {
-    let socket = |directory: PathBuf| std::fs::metadata(directory.join("cumux")).is_ok_and(|file| file.file_type().is_socket());
-    directory(trust::variable("CUDA_MPS_PIPE_DIRECTORY")).is_ok_and(socket)
+    static SEEN: OnceLock<()> = OnceLock::new();
+    if SEEN.get().is_none() {
+        let listens = |directory: PathBuf| {
+            let reached = Link::connect_within(&directory.join("cumux"), GLANCE);
+            // Any other error is one for the hello to tell of.
+            !matches!(reached, Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR)))
+        };
+        if directory(trust::variable("CUDA_MPS_PIPE_DIRECTORY")).is_ok_and(listens) {
+            let _ = SEEN.set(());
+        }
+    }
+    SEEN.get().is_some()
 }
 
 /// Says hello. Called once for the process.

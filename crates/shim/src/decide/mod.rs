@@ -1,5 +1,5 @@
 //! Served, bypassed, or no device: decided once, in `cuInit`, or in the first exported call of any
-//! kind where no daemon can be there.
+//! kind where no daemon listens.
 //!
 //! ```text
 //!   cuInit ──▶ choose ──┬─ daemon of cumux in the pipe directory ──▶ Served
@@ -8,17 +8,17 @@
 //!                                └─ none ──────────────────────────▶ NoDevice
 //! ```
 //!
-//! - Before that, where a daemon's socket lies in the pipe directory, nobody is asked: what needs
-//!   no device is answered, and everything else answers 3, as the manual has it. So a program may
-//!   ask for the driver's version, fork, and use CUDA in the child (recorded on an H200, driver
-//!   580; NVIDIA's NVML does it when it is initialised).
+//! - Before that, where a daemon listens, the program is no client of it: functions that need no
+//!   device are answered, and all others answer 3, as the manual has it. So a program may ask for
+//!   the driver's version, fork, and use CUDA in the child (recorded on an H200, driver 580;
+//!   NVIDIA's NVML does it when it is initialised).
 //! - `Served`: calls go to the connection; in a forked child every call answers 3.
 //! - `Failed`: every call answers the daemon's code.
 //! - `Bypassed`: the table leads straight into the real driver.
 //! - `NoDevice`: every call answers 100.
 //!
-//! Invariants: the decision is never taken twice and never changes; other threads wait for it; a
-//! call that the deciding thread itself causes (a library's constructor, say) is answered
+//! Invariants: the decision is never taken twice and never changes; `cuInit` of other threads waits
+//! for it; a call that the deciding thread itself causes (a library's constructor, say) is answered
 //! NOT_INITIALIZED and does not wait. Nothing runs when the library is merely loaded.
 
 pub(crate) mod table;

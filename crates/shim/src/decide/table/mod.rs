@@ -3,7 +3,7 @@
 //!
 //! Invariant: every word always holds the address of code that may be entered with the registers of
 //! a first call. Words change only from `first_call` to a final address, and from a served address
-//! to `not_initialized` in a forked child.
+//! to `not_initialized` in a forked child. A call before `cuInit` may be answered without a change.
 #![expect(clippy::disallowed_types, reason = "the jump table, which every call reads")]
 
 pub(crate) mod trampoline;
@@ -66,7 +66,7 @@ pub(crate) enum Filling<'a> {
     Bypassed(&'a dyn Fn(&CStr) -> Option<*mut c_void>),
     NoDevice,
     Failed(u32),
-    /// A forked child, and a program that has not begun.
+    /// A forked child.
     Stranger,
 }
 
@@ -103,9 +103,16 @@ pub(crate) fn is_init(index: usize) -> bool {
     ENTRIES.get(index).is_some_and(|entry| entry.name == c"cuInit")
 }
 
-/// Where a name leads before the program has begun.
+/// Where a name leads before the program has begun. Logs may be asked for by then, to hear why
+/// `cuInit` fails.
 pub(crate) fn early(index: usize) -> *mut c_void {
-    ENTRIES.get(index).map_or(not_yet(), |entry| target(&Filling::Stranger, entry))
+    let Some(entry) = ENTRIES.get(index) else { return not_yet() };
+    let is_of_logs = entry.name.to_bytes().starts_with(b"cuLogs");
+    if let Some(implementation) = entry.implementation.filter(|_| entry.always || is_of_logs) {
+        return implementation as *const () as *mut c_void;
+    }
+    crate::log::line(format_args!("{} answered 3: it comes before cuInit", entry.name.to_string_lossy()));
+    not_yet()
 }
 
 /// A name's trampoline, typed by the caller.
