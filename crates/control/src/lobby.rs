@@ -307,6 +307,8 @@ impl Lobby {
                 daemon.note("User did not send a hello of this version");
                 return refuse(&connection, result::MPS_CONNECTION_FAILED, other_version(None));
             }
+            // Our library looks who listens before it says hello.
+            (Err(LinkError::Closed), _) => return,
             _ => return daemon.note("User did not send valid credentials"),
         };
         match hello {
