@@ -153,7 +153,8 @@ def answers_with_other_weights(engine):
 def answers_around_release(engine):
     """The same twice; between them the weights are on the host, and the card's memory is given back."""
     before = answers(engine)
-    # The engine takes this only when it has nothing to do, and it ends its last step after the last answer.
+    # The engine takes this only when it has nothing to do, and its last step ends after the last
+    # answer.
     time.sleep(1)
     engine.release_memory_occupation()
     engine.resume_memory_occupation()
