@@ -17,6 +17,7 @@ __global__ void twice(int *values, int count, int unused) {
 }
 
 static int called = 0;
+static std::string texts[4];
 static void call(void *by) { called += *static_cast<int *>(by); }
 
 static void say(const char *what, bool right) { std::printf("%s: %s\n", what, right ? "right" : "WRONG"); }
@@ -227,5 +228,36 @@ int main() {
     for (int i = 0; i < n; ++i) anywhere &= reinterpret_cast<unsigned char *>(host)[i] == 7;
     cudaError_t outside = cudaMemsetAsync(reinterpret_cast<void *>(0x80), 7, n, stream);
     say("a set without memory", anywhere && outside == cudaErrorInvalidValue);
+    // llama.cpp asks once for a node's parameters, and for each token writes another pointer into
+    // the array that it was given, and sets the node to that.
+    cudaGraph_t tokens;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    fill<<<2, 128, 0, stream>>>(a, n, 1);
+    CHECK(cudaStreamEndCapture(stream, &tokens));
+    cudaGraphNode_t token_node;
+    size_t token_nodes = 1;
+    CHECK(cudaGraphGetNodes(tokens, &token_node, &token_nodes));
+    cudaKernelNodeParams token = {};
+    CHECK(cudaGraphKernelNodeGetParams(token_node, &token));
+    cudaGraphExec_t token_exec;
+    CHECK(cudaGraphInstantiate(&token_exec, tokens, 0));
+    bool follows = token_nodes == 1;
+    int value;
+    for (value = 1; value < 40; ++value) {
+        token.kernelParams[2] = &value;
+        CHECK(cudaGraphKernelNodeSetParams(token_node, &token));
+        cudaGraphExecUpdateResultInfo updated;
+        CHECK(cudaGraphExecUpdate(token_exec, tokens, &updated));
+        CHECK(cudaGraphLaunch(token_exec, stream));
+        CHECK(cudaMemcpyAsync(host, a, n * sizeof(int), cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        follows &= host[0] == value && host[n - 1] == value + n - 1;
+        // What comes into free memory in between is not what the node reads.
+        std::string(8 + 24 * value, 'x').swap(texts[value % 4]);
+    }
+    cudaKernelNodeParams seen_now = {};
+    CHECK(cudaGraphKernelNodeGetParams(token_node, &seen_now));
+    follows &= seen_now.kernelParams == token.kernelParams && *static_cast<int *>(seen_now.kernelParams[2]) == 39;
+    say("parameters in place", follows);
     return 0;
 }

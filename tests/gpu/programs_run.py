@@ -9,7 +9,7 @@ import sys
 
 from programs_ready import CASES
 
-FILES = ("programs_cases", "programs_packages", "programs_corners", "programs_interfaces", "programs_carried", "programs_science", "programs_inference", "programs_frameworks", "programs_serving", "programs_tables", "programs_chemistry", "programs_tensorflow")
+FILES = ("programs_cases", "programs_packages", "programs_corners", "programs_interfaces", "programs_carried", "programs_science", "programs_inference", "programs_frameworks", "programs_serving", "programs_tables", "programs_chemistry", "programs_tensorflow", "programs_engines", "programs_libraries", "programs_edges")
 
 
 def numbers_of(array):

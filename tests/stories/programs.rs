@@ -142,12 +142,20 @@ fn batches_of_copies_are_copies() {
     assert!(said.starts_with("boxes: right\n") && said.ends_with("discarded: right") && !said.contains("WRONG"), "{said}");
 }
 
+/// Launches as PyCUDA makes them, and an allocation of no bytes.
+#[test]
+fn launches_may_be_made_as_cuda_3_had_them() {
+    let said = Node::start().test_client("early").start().expect_ok();
+    let lines: Vec<_> = said.lines().collect();
+    assert!(lines.len() == 7 && lines[..6].iter().all(|line| line.ends_with(": right")) && lines[6] == "no bytes: 0 0 0", "{said}");
+}
+
 // ---- graphs
 
 #[test]
 fn captured_nodes_tell_what_they_are() {
     let said = Node::start().test_client("captured").start().expect_ok();
-    assert!(said.lines().count() == 17 && said.lines().all(|line| line.ends_with(": right")), "{said}");
+    assert!(said.lines().count() == 18 && said.lines().all(|line| line.ends_with(": right")), "{said}");
 }
 
 /// What `conditions` says.

@@ -2,6 +2,9 @@
 //! pushed. No allocation on the way.
 
 mod cache;
+mod early;
+
+pub use early::*;
 
 use crate::callback::Work;
 use crate::conditional;

@@ -33,6 +33,19 @@ struct Settings {
     scheduling: c_int,
 }
 
+/// What was set for a launch by calls of CUDA 3.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EarlyLaunch {
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// Bytes of the parameters.
+    pub size: usize,
+    /// The parameters, as far as they were set.
+    pub parameters: Vec<u8>,
+}
+
 /// The module and the context that a function is of.
 #[derive(Debug, Clone, Copy)]
 pub struct FunctionOrigin {
@@ -57,6 +70,8 @@ pub struct Function {
     pub info: Arc<FunctionInfo>,
     name: CString,
     settings: Mutex<Settings>,
+    /// What a program says of a launch before it launches, as it did until CUDA 3.
+    pub(crate) early: Mutex<EarlyLaunch>,
     /// A cluster was set, so that launches look for it. The others need no lock.
     has_cluster: OnceLock<()>,
 }
@@ -67,7 +82,7 @@ impl Function {
     pub fn new(handle: u64, origin: FunctionOrigin, info: Arc<FunctionInfo>) -> Self {
         let name = CString::new(info.name.as_str()).unwrap_or_default();
         let settings = Settings { max_dynamic: None, carveout: -1, cluster: [0; 3], non_portable: 0, scheduling: 0 };
-        Self { handle, origin, info, name, settings: Mutex::new(settings), has_cluster: OnceLock::new() }
+        Self { handle, origin, info, name, settings: Mutex::new(settings), early: Mutex::default(), has_cluster: OnceLock::new() }
     }
 
     /// The handle as C has it.

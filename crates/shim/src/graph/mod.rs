@@ -14,6 +14,7 @@ mod kept;
 mod node;
 mod objects;
 mod structure;
+mod told;
 
 pub use exec::*;
 pub use node::*;
@@ -28,7 +29,7 @@ use crate::memory::of_graphs::Owned;
 use crate::transfer::Transfer;
 use cumux_abi::{CUgraphNodeType as Type, CUstreamBatchMemOpParams, CUstreamBatchMemOpType};
 use cumux_wire::record::{Launch, Op};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// All graphs.
 pub(crate) static GRAPHS: Table<Graph> = Table::new(Kind::Graph);
@@ -45,24 +46,13 @@ pub struct Kernel {
     pub name: u64,
     /// The record of its launch.
     pub launch: Launch,
-    /// Addresses of the parameters inside `launch`, for telling the program; made when it asks,
-    /// because by then the launch lies where it stays.
-    pointers: OnceLock<Vec<usize>>,
 }
 
 impl Kernel {
     /// A kernel with its launch.
     #[must_use]
     pub fn new(function: Arc<Function>, name: u64, launch: Launch) -> Arc<Self> {
-        Arc::new(Self { function, name, launch, pointers: OnceLock::new() })
-    }
-
-    /// Where each parameter lies, as long as this kernel lives.
-    pub fn pointers(self: &Arc<Self>) -> &[usize] {
-        self.pointers.get_or_init(|| {
-            let base = self.launch.parameters.as_ptr().expose_provenance();
-            self.function.info.parameters.iter().map(|parameter| base + parameter.offset as usize).collect()
-        })
+        Arc::new(Self { function, name, launch })
     }
 }
 

@@ -402,6 +402,9 @@ fn change(handle: CUgraphNode, work: impl FnOnce(&'static Connection) -> Try<Wor
         work.graphs().iter().for_each(|graph| graph.end());
         return Err(error::INVALID_VALUE);
     }
+    if let Work::Kernel(kernel) = &work {
+        lock(&node.told).change(kernel);
+    }
     let before = std::mem::replace(&mut body.work, work);
     drop(body);
     before.graphs().iter().for_each(|graph| graph.end());
@@ -460,6 +463,7 @@ fn work_of(handle: CUgraphNode) -> Try<Work> {
 /// Kernel parameters as the program gave them; the pointers lead into the node.
 fn tell_kernel(handle: CUgraphNode) -> Try<CUDA_KERNEL_NODE_PARAMS> {
     let Work::Kernel(kernel) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    let told = lock(&find_node(handle)?.told).tell(&kernel);
     let (launch, name) = (&kernel.launch, core::ptr::without_provenance_mut::<c_void>(kernel.name as usize));
     let is_kernel = crate::handle::Kind::of(kernel.name) == Some(crate::handle::Kind::Kernel as u8);
     // The runtime knows its kernels by these, however they were launched.
@@ -473,7 +477,7 @@ fn tell_kernel(handle: CUgraphNode) -> Try<CUDA_KERNEL_NODE_PARAMS> {
         blockDimY: launch.block[1],
         blockDimZ: launch.block[2],
         sharedMemBytes: launch.shared,
-        kernelParams: core::ptr::with_exposed_provenance_mut(kernel.pointers().as_ptr().expose_provenance()),
+        kernelParams: core::ptr::with_exposed_provenance_mut(told),
         extra: core::ptr::null_mut(),
         kern: if is_kernel { name.cast() } else { of_library() },
         ctx: core::ptr::null_mut(),

@@ -2,6 +2,7 @@
 
 use super::condition::Condition;
 use super::objects::{Held, end_what_is_over};
+use super::told::ToldKernel;
 use super::{GRAPHS, NODES, Work, find_graph, find_node};
 use crate::ffi::{Try, error, list, put};
 use crate::process;
@@ -37,6 +38,8 @@ pub struct Node {
     pub original: u64,
     /// What the program may change.
     pub body: Mutex<Body>,
+    /// The parameters of a kernel, where the program has asked for them.
+    pub told: Mutex<ToldKernel>,
 }
 
 /// What a node does and which nodes it comes after.
@@ -115,7 +118,7 @@ impl Graph {
         after.dedup();
         let mut nodes = lock(&self.nodes);
         self.check_nodes(&after)?;
-        let make = |handle| Arc::new(Node { handle, graph: self.handle, original: 0, body: Mutex::new(Body { work, after }) });
+        let make = |handle| Arc::new(Node { handle, graph: self.handle, original: 0, body: Mutex::new(Body { work, after }), told: Mutex::default() });
         let (_, node) = NODES.insert(make).ok_or(error::OUT_OF_MEMORY)?;
         nodes.push(Arc::clone(&node));
         Ok(node)
@@ -138,7 +141,7 @@ impl Graph {
                     work => work,
                 };
                 let body = Mutex::new(Body { work, after: body.after });
-                let make = |handle| Arc::new(Node { handle, graph: copy.handle, original: node.handle, body });
+                let make = |handle| Arc::new(Node { handle, graph: copy.handle, original: node.handle, body, told: Mutex::default() });
                 let (handle, made) = NODES.insert(make).ok_or(error::OUT_OF_MEMORY)?;
                 names.push((node.handle, handle));
                 target.push(made);

@@ -46,8 +46,13 @@ fn named(pool: CUmemoryPool) -> Try<Arc<Pool>> {
 }
 
 fn allocate(session: &'static Connection, out: *mut CUdeviceptr, bytes: usize, pool: &Pool, stream: &Stream) -> Try {
-    if out.is_null() || bytes == 0 {
+    if out.is_null() {
         return Err(error::INVALID_VALUE);
+    }
+    if bytes == 0 {
+        // As driver 580 does: nothing is allocated, and freeing that is no error.
+        put!(out, 0);
+        return Ok(());
     }
     if let Some(address) = capture::capture_alloc(session, stream, bytes as u64)? {
         put!(out, address);
