@@ -99,7 +99,7 @@ def alike(ours, theirs):
 
 def versions():
     found = {}
-    for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "flax", "numba-cuda", "torchvision", "torchaudio", "timm", "peft", "accelerate", "pytorch-lightning", "torch-geometric", "gpytorch", "numpyro", "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13", "taichi", "bitsandbytes", "cuda-cccl", "liger-kernel", "torchao", "warp-lang", "nvmath-python", "openmm", "xgboost", "cuda-quantum-cu13", "nvidia-cutlass-dsl", "quack-kernels", "onnxruntime-gpu", "vllm", "fla-core", "cutensor-cu13", "tilelang", "nvidia-dali-cuda130", "tinygrad", "mlx", "mujoco-warp", "catboost", "diffusers", "ultralytics", "cuequivariance", "sglang", "sglang-kernel", "cudf-cu13", "rmm-cu13", "cuml-cu13", "cuvs-cu13", "gpu4pyscf-cuda13x", "pyscf", "tensorflow", "keras"):
+    for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "flax", "numba-cuda", "torchvision", "torchaudio", "timm", "peft", "accelerate", "pytorch-lightning", "torch-geometric", "gpytorch", "numpyro", "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13", "taichi", "bitsandbytes", "cuda-cccl", "liger-kernel", "torchao", "warp-lang", "nvmath-python", "openmm", "xgboost", "cuda-quantum-cu13", "nvidia-cutlass-dsl", "quack-kernels", "onnxruntime-gpu", "vllm", "fla-core", "cutensor-cu13", "tilelang", "nvidia-dali-cuda130", "tinygrad", "mlx", "mujoco-warp", "catboost", "diffusers", "ultralytics", "cuequivariance", "sglang", "sglang-kernel", "cudf-cu13", "rmm-cu13", "cuml-cu13", "cuvs-cu13", "gpu4pyscf-cuda13x", "pyscf", "tensorflow", "keras", "ctranslate2", "faster-whisper", "xllamacpp-cuda12x", "faiss-gpu", "spconv-cu126", "lmdeploy", "xformers", "open3d", "pycuda", "pyvkfft", "cutensornet-cu13", "custatevec-cu13", "nvidia-cudss-cu13", "cvcuda-cu13", "nvidia-nvimgcodec-cu13"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -109,7 +109,7 @@ def versions():
 
 PAGE = """# Python programs on a card
 
-Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py`, `programs_corners.py`, `programs_interfaces.py`, `programs_carried.py`, `programs_science.py`, `programs_inference.py`, `programs_frameworks.py`, `programs_serving.py`, `programs_tables.py`, `programs_chemistry.py` and `programs_tensorflow.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
+Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py`, `programs_corners.py`, `programs_interfaces.py`, `programs_carried.py`, `programs_science.py`, `programs_inference.py`, `programs_frameworks.py`, `programs_serving.py`, `programs_tables.py`, `programs_chemistry.py`, `programs_tensorflow.py`, `programs_engines.py`, `programs_libraries.py` and `programs_edges.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
 cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux, {neither} fail without it, too, and {bad} fail through it alone.{copies}{kept}
 
 Versions: {versions}.

@@ -649,8 +649,8 @@ def xformers_attention_and_layers():
         found.append(ops.memory_efficient_attention(q, k, v, attn_bias=bias))
     found.append(ops.memory_efficient_attention(*(part[:, :64].half() for part in (q, k, v)), attn_bias=ops.LowerTriangularMask()))
     thin = ops.sparsify24(seeded(torch, 256, 256, dtype=torch.float16))
-    norm = ops.RMSNorm(128).cuda()
-    return [*found, thin.packed, thin.packed_t, norm(seeded(torch, 64, 128)).detach(), ops.index_select_cat([seeded(torch, 30, 96)], [torch.randperm(30)[:12].cuda()])]
+    norm = ops.RMSNorm(128).cuda().requires_grad_(False)
+    return [*found, thin.packed, thin.packed_t, norm(seeded(torch, 64, 128)), ops.index_select_cat([seeded(torch, 30, 96)], [torch.randperm(30)[:12].cuda()])]
 
 
 # --- Open3D: points and volumes, with hash maps and searches on the card

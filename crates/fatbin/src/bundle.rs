@@ -1,21 +1,21 @@
 //! Bundles: what a program gives to a linker, as one image, for a device whose driver links.
 //!
 //! ```text
-//! "CUMUXLNK" | inputs: u32 | of each: kind u32, bytes of its name u32, bytes u64, name, data
+//! "CUMUXLNK" | bytes of all: u64 | inputs: u32 | inputs
+//! an input: kind u32 | bytes of its name: u32 | bytes: u64 | name | data
 //! ```
 //!
+//! A program that loads one passes its address alone: so the head says how long it is.
 //! All numbers are little-endian. A bundle comes from a client: [`Bundle::read`] believes nothing.
 
 use crate::{Error, Result};
 
-/// First bytes of a bundle.
-const MAGIC: &[u8; 8] = b"CUMUXLNK";
 /// Most inputs of a bundle.
 const MOST_INPUTS: u32 = 4096;
 /// The last of the kinds that a linker takes: `CU_JIT_INPUT_LIBRARY`.
 const LAST_KIND: u32 = 4;
 /// Bytes before the first input.
-const HEAD: usize = 12;
+const HEAD: usize = Bundle::SIZED + 4;
 /// Bytes before an input's name.
 const INPUT_HEAD: usize = 16;
 
@@ -38,16 +38,28 @@ pub struct Bundle<'a> {
 }
 
 impl<'a> Bundle<'a> {
+    /// Its name, with which it begins. No text of PTX does.
+    pub const MAGIC: [u8; 8] = *b"CUMUXLNK";
+    /// The first bytes of a bundle, which say how long it is.
+    pub const SIZED: usize = Bundle::MAGIC.len() + 8;
+
+    /// The length that these first bytes of an image claim, if it is a bundle.
+    #[must_use]
+    pub fn length(begin: &[u8; Bundle::SIZED]) -> Option<u64> {
+        begin.strip_prefix(&Bundle::MAGIC).and_then(<[u8]>::first_chunk).map(|length| u64::from_le_bytes(*length))
+    }
+
     /// True for an image that begins as a bundle does.
     #[must_use]
     pub fn is_bundle(image: &[u8]) -> bool {
-        image.starts_with(MAGIC)
+        image.starts_with(&Bundle::MAGIC)
     }
 
     /// The image of these inputs. With more than 4,096 it is one that nobody reads.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        let mut image = MAGIC.to_vec();
+        let mut image = Bundle::MAGIC.to_vec();
+        image.extend([0; 8]);
         image.extend((self.inputs.len() as u32).to_le_bytes());
         for LinkInput { kind, name, data } in &self.inputs {
             image.extend(kind.to_le_bytes());
@@ -56,6 +68,8 @@ impl<'a> Bundle<'a> {
             image.extend(name.as_bytes());
             image.extend(*data);
         }
+        let length = (image.len() as u64).to_le_bytes();
+        image[Bundle::MAGIC.len()..Bundle::SIZED].copy_from_slice(&length);
         image
     }
 
@@ -67,9 +81,14 @@ impl<'a> Bundle<'a> {
         let truncated = |what, at: usize, needed: u64| Error::Truncated { what, at: at as u64, needed, have: image.len().saturating_sub(at) as u64 };
         let word = |at: usize| image.get(at..).and_then(<[u8]>::first_chunk).map(|word| u32::from_le_bytes(*word));
         let long = |at: usize| image.get(at..).and_then(<[u8]>::first_chunk).map(|long| u64::from_le_bytes(*long));
-        let count = word(MAGIC.len()).filter(|_| Bundle::is_bundle(image)).ok_or_else(|| truncated("head of a bundle", 0, HEAD as u64))?;
+        let count = word(Bundle::SIZED).filter(|_| Bundle::is_bundle(image)).ok_or_else(|| truncated("head of a bundle", 0, HEAD as u64))?;
         if count > MOST_INPUTS {
-            return Err(Error::Corrupt { what: "the number of a bundle's inputs", at: MAGIC.len() as u64, found: u64::from(count), expected: "at most 4096" });
+            return Err(Error::Corrupt {
+                what: "the number of a bundle's inputs",
+                at: Bundle::SIZED as u64,
+                found: u64::from(count),
+                expected: "at most 4096",
+            });
         }
         let (mut inputs, mut at) = (Vec::new(), HEAD);
         for _ in 0..count {
@@ -103,6 +122,7 @@ mod tests {
             let inputs: Vec<LinkInput<'_>> = inputs.iter().map(|(kind, name, data)| LinkInput { kind: *kind, name, data }).collect();
             let image = Bundle { inputs: inputs.clone() }.write();
             prop_assert!(Bundle::is_bundle(&image));
+            prop_assert_eq!(image.first_chunk().and_then(Bundle::length), Some(image.len() as u64));
             prop_assert_eq!(Bundle::read(&image).map(|bundle| bundle.inputs), Ok(inputs));
             // Whatever is cut off is missed.
             for end in 0..image.len() {
@@ -119,7 +139,7 @@ mod tests {
         #[test]
         fn bytes_of_any_kind_do_no_harm(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), begins: bool) {
             if begins {
-                bytes.splice(..bytes.len().min(8), *MAGIC);
+                bytes.splice(..bytes.len().min(8), Bundle::MAGIC);
             }
             let _ = Bundle::read(&bytes);
         }

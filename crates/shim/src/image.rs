@@ -5,12 +5,15 @@
 
 use crate::ffi::{Try, error};
 use core::ffi::{CStr, c_void};
+use cumux_fatbin::Bundle;
 
 /// `__fatBinC`, the wrapper that nvcc leaves in the program.
 const WRAPPER: u32 = 0x466_243B1;
 /// The container that a wrapper points to.
 const CONTAINER: u32 = 0xBA55_ED50;
 const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
+/// What our own linker leaves for a driver to link.
+const BUNDLE: u32 = u32::from_le_bytes(*b"CUMU");
 /// No image is larger; a claim beyond it is damage.
 const LARGEST: usize = 4 << 30;
 
@@ -96,6 +99,8 @@ unsafe fn bytes<'a>(image: *const c_void) -> Try<&'a [u8]> {
         Some(CONTAINER) => return unsafe { bytes_of_container(image.cast()) },
         // SAFETY: an ELF file starts with 64 bytes of header.
         Some(ELF) => unsafe { elf_length(image)? },
+        // SAFETY: a bundle is longer than its first bytes, and text has a NUL.
+        Some(BUNDLE) => unsafe { bundle_length(image) },
         // SAFETY: text is NUL-terminated.
         _ => unsafe { CStr::from_ptr(image.cast()) }.to_bytes().len(),
     };
@@ -117,6 +122,23 @@ unsafe fn first_word(image: *const u8) -> Option<u32> {
         }
     }
     Some(u32::from_le_bytes(word))
+}
+
+/// The length of a bundle, or of text that begins as one.
+///
+/// # Safety
+/// `image` points to either.
+unsafe fn bundle_length(image: *const u8) -> usize {
+    let mut begin = [0; Bundle::SIZED];
+    for (at, byte) in begin.iter_mut().enumerate() {
+        // SAFETY: no byte of the name before this one was NUL, and behind the whole name is more.
+        *byte = unsafe { image.add(at).read() };
+        if Bundle::MAGIC.get(at).is_some_and(|own| own != byte) {
+            // SAFETY: text is NUL-terminated.
+            return unsafe { CStr::from_ptr(image.cast()) }.to_bytes().len();
+        }
+    }
+    Bundle::length(&begin).and_then(|length| usize::try_from(length).ok()).unwrap_or(0)
 }
 
 unsafe fn bytes_of_container<'a>(container: *const c_void) -> Try<&'a [u8]> {
@@ -166,6 +188,21 @@ unsafe fn elf_length(image: *const u8) -> Try<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As a program passes one that `cuLinkComplete` gave it, of which it knows no length.
+    #[test]
+    fn a_bundle_is_as_long_as_it_says() {
+        let input = cumux_fatbin::LinkInput { kind: 1, name: "part", data: b"\0\x01 code \0 and more" };
+        let mut image = Bundle { inputs: vec![input] }.write();
+        let length = image.len();
+        image.extend(b"\0what follows");
+        // SAFETY: a whole bundle.
+        assert_eq!(unsafe { given(image.as_ptr().cast()) }, Ok(Given::from(&image[..length])));
+        for text in [c"CUMU", c"CUMUXLN", c"CUMUXLNx", c".version 8.0"] {
+            // SAFETY: text with a NUL.
+            assert_eq!(unsafe { given(text.as_ptr().cast()) }, Ok(Given::from(text.to_bytes())), "no byte behind its end is read");
+        }
+    }
 
     fn container(payload: &[u8]) -> Vec<u8> {
         let mut all = CONTAINER.to_le_bytes().to_vec();

@@ -2,9 +2,9 @@
 //! to which these point.
 //!
 //! By the manual they live until the node is changed, and are only to be read. llama.cpp writes its
-//! own pointers into the array, sets the node to that, and does so again for each token
-//! (`ggml_cuda`, seen through cumux on a card). Under NVIDIA's driver that works. So both stay where
-//! they are as long as the node does, and have the values that the node has now.
+//! own pointers into the array, sets the node to that, and does so again for each token, which
+//! works under NVIDIA's driver. So both stay where they are as long as the node does, and have the
+//! values that the node has now.
 
 use super::Kernel;
 use std::cell::Cell;
