@@ -252,12 +252,24 @@ int main() {
         CHECK(cudaMemcpyAsync(host, a, n * sizeof(int), cudaMemcpyDeviceToHost, stream));
         CHECK(cudaStreamSynchronize(stream));
         follows &= host[0] == value && host[n - 1] == value + n - 1;
+        // Another one writes the value itself, where it lies.
+        if (value % 3 == 0) {
+            cudaKernelNodeParams in_place = {};
+            CHECK(cudaGraphKernelNodeGetParams(token_node, &in_place));
+            *static_cast<int *>(in_place.kernelParams[2]) = -value;
+            CHECK(cudaGraphKernelNodeSetParams(token_node, &in_place));
+            CHECK(cudaGraphExecUpdate(token_exec, tokens, &updated));
+            CHECK(cudaGraphLaunch(token_exec, stream));
+            CHECK(cudaMemcpyAsync(host, a, n * sizeof(int), cudaMemcpyDeviceToHost, stream));
+            CHECK(cudaStreamSynchronize(stream));
+            follows &= host[0] == -value && in_place.kernelParams == token.kernelParams;
+        }
         // What comes into free memory in between is not what the node reads.
         std::string(8 + 24 * value, 'x').swap(texts[value % 4]);
     }
     cudaKernelNodeParams seen_now = {};
     CHECK(cudaGraphKernelNodeGetParams(token_node, &seen_now));
-    follows &= seen_now.kernelParams == token.kernelParams && *static_cast<int *>(seen_now.kernelParams[2]) == 39;
+    follows &= seen_now.kernelParams == token.kernelParams && *static_cast<int *>(seen_now.kernelParams[2]) == -39;
     say("parameters in place", follows);
     return 0;
 }

@@ -36,7 +36,8 @@ int main() {
     CHECK(cudaGetFuncBySymbol(&function, reinterpret_cast<const void *>(weigh)));
     CUfunction kernel = reinterpret_cast<CUfunction>(function);
     say("no block yet", cuLaunch_(kernel) == CUDA_ERROR_INVALID_VALUE);
-    say("no threads", cuFuncSetBlockShape_(kernel, 0, 1, 1) == CUDA_ERROR_INVALID_VALUE && cuFuncSetBlockShape_(kernel, 2000, 1, 1) == CUDA_ERROR_INVALID_VALUE);
+    say("no threads", cuFuncSetBlockShape_(kernel, 0, 1, 1) == CUDA_ERROR_INVALID_VALUE && cuFuncSetBlockShape_(kernel, 2000, 1, 1) == CUDA_ERROR_INVALID_VALUE &&
+                           cuFuncSetBlockShape_(kernel, 1 << 22, 1 << 22, 1 << 22) == CUDA_ERROR_INVALID_VALUE);
     CHECK_DRIVER(cuFuncSetBlockShape_(kernel, 128, 1, 1));
     CHECK_DRIVER(cuFuncSetSharedSize_(kernel, 128 * sizeof(int)));
     CHECK_DRIVER(cuParamSetv_(kernel, 0, &from, sizeof from));
@@ -57,7 +58,6 @@ int main() {
     CHECK_DRIVER(cuLaunchGridAsync_(kernel, 8, 1, stream));
     CHECK(cudaStreamSynchronize(stream));
     for (int i = 0; i < n; ++i) right &= to[i] == 3 * i + 1;
-    CHECK_DRIVER(cuParamSeti_(kernel, 16, 128));
     CHECK_DRIVER(cuParamSetf_(kernel, 20, 1.0f));
     CHECK_DRIVER(cuLaunch_(kernel));
     CHECK(cudaDeviceSynchronize());

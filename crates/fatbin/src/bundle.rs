@@ -1,7 +1,7 @@
 //! Bundles: what a program gives to a linker, as one image, for a device whose driver links.
 //!
 //! ```text
-//! "CUMUXLNK" | bytes of all: u64 | inputs: u32 | inputs
+//! "CUMULNK" 2 | bytes of all: u64 | inputs: u32 | inputs
 //! an input: kind u32 | bytes of its name: u32 | bytes: u64 | name | data
 //! ```
 //!
@@ -38,8 +38,8 @@ pub struct Bundle<'a> {
 }
 
 impl<'a> Bundle<'a> {
-    /// Its name, with which it begins. No text of PTX does.
-    pub const MAGIC: [u8; 8] = *b"CUMUXLNK";
+    /// Its name, with which it begins. No text does: its last byte is none of a text's.
+    pub const MAGIC: [u8; 8] = *b"CUMULNK\x02";
     /// The first bytes of a bundle, which say how long it is.
     pub const SIZED: usize = Bundle::MAGIC.len() + 8;
 
@@ -78,6 +78,9 @@ impl<'a> Bundle<'a> {
     /// # Errors
     /// It is no bundle, or it is damaged.
     pub fn read(image: &'a [u8]) -> Result<Bundle<'a>> {
+        // What a linker says of it has a NUL behind it, as text has.
+        let claimed = image.first_chunk().and_then(Bundle::length).and_then(|length| usize::try_from(length).ok());
+        let image = claimed.and_then(|length| image.get(..length)).unwrap_or(image);
         let truncated = |what, at: usize, needed: u64| Error::Truncated { what, at: at as u64, needed, have: image.len().saturating_sub(at) as u64 };
         let word = |at: usize| image.get(at..).and_then(<[u8]>::first_chunk).map(|word| u32::from_le_bytes(*word));
         let long = |at: usize| image.get(at..).and_then(<[u8]>::first_chunk).map(|long| u64::from_le_bytes(*long));

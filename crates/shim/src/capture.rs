@@ -172,6 +172,9 @@ pub(crate) fn capture_host(stream: &Stream, work: callback::Work) -> Try<bool> {
 pub(crate) fn capture_alloc(session: &Connection, stream: &Stream, bytes: u64) -> Try<Option<u64>> {
     let mut address = None;
     add_node(stream, || {
+        if bytes == 0 {
+            return Err(error::INVALID_VALUE);
+        }
         let owned = {
             let context = context::find(stream.context_handle)?;
             Owned::new(session, context.id, context.device, bytes)?

@@ -124,7 +124,8 @@ unsafe fn first_word(image: *const u8) -> Option<u32> {
     Some(u32::from_le_bytes(word))
 }
 
-/// The length of a bundle, or of text that begins as one.
+/// The length of a bundle, or of text that has the first letters of its name. 0 for a bundle that
+/// says nonsense.
 ///
 /// # Safety
 /// `image` points to either.
@@ -198,9 +199,9 @@ mod tests {
         image.extend(b"\0what follows");
         // SAFETY: a whole bundle.
         assert_eq!(unsafe { given(image.as_ptr().cast()) }, Ok(Given::from(&image[..length])));
-        for text in [c"CUMU", c"CUMUXLN", c"CUMUXLNx", c".version 8.0"] {
+        for text in [c"CUMU", c"CUMULNK", c"CUMULNKx", c".version 8.0"] {
             // SAFETY: text with a NUL.
-            assert_eq!(unsafe { given(text.as_ptr().cast()) }, Ok(Given::from(text.to_bytes())), "no byte behind its end is read");
+            assert_eq!(unsafe { given(text.as_ptr().cast()) }, Ok(Given::from(text.to_bytes())), "text ends with its NUL");
         }
     }
 

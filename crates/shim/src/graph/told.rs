@@ -1,10 +1,11 @@
 //! The parameters of kernel nodes as programs are told them: an array of pointers, and the values
 //! to which these point.
 //!
-//! By the manual they live until the node is changed, and are only to be read. llama.cpp writes its
-//! own pointers into the array, sets the node to that, and does so again for each token, which
-//! works under NVIDIA's driver. So both stay where they are as long as the node does, and have the
-//! values that the node has now.
+//! By the manual they live until the node is changed, and are only to be read. llama.cpp writes
+//! pointers of its own into the array, sets the node to that, and does so again for each token,
+//! which works under NVIDIA's driver. So both stay where they are as long as the node does. The
+//! values follow the node; what a program has written into the array stays there until it asks
+//! again.
 
 use super::Kernel;
 use std::cell::Cell;
@@ -16,28 +17,38 @@ pub struct ToldKernel {
     places: Vec<Place>,
 }
 
+/// Eight words, aligned as the largest parameters are (`CUtensorMap`).
+#[derive(Debug, Clone, Default)]
+#[repr(align(64))]
+struct Line([Cell<u64>; 8]);
+
 /// Room for parameters at these offsets. The program writes there, too: nothing is read from it but
 /// by the program's own calls.
 #[derive(Debug)]
 struct Place {
     offsets: Vec<u32>,
-    values: Box<[Cell<u64>]>,
+    bytes: usize,
+    values: Box<[Line]>,
     pointers: Box<[Cell<usize>]>,
 }
 
 impl Place {
     fn new(offsets: Vec<u32>, bytes: usize) -> Self {
-        let values = vec![Cell::new(0); bytes.div_ceil(size_of::<u64>())].into_boxed_slice();
+        let values = vec![Line::default(); bytes.div_ceil(size_of::<Line>())].into_boxed_slice();
         let pointers = vec![Cell::new(0); offsets.len()].into_boxed_slice();
-        Self { offsets, values, pointers }
+        Self { offsets, bytes, values, pointers }
     }
 
-    fn fill(&self, parameters: &[u8]) {
-        for (cell, bytes) in self.values.iter().zip(parameters.chunks(size_of::<u64>())) {
+    fn set_values(&self, parameters: &[u8]) {
+        let words = self.values.iter().flat_map(|line| &line.0);
+        for (cell, bytes) in words.zip(parameters.chunks(size_of::<u64>())) {
             let mut word = [0; size_of::<u64>()];
             word[..bytes.len()].copy_from_slice(bytes);
             cell.set(u64::from_ne_bytes(word));
         }
+    }
+
+    fn set_pointers(&self) {
         let base = self.values.as_ptr().expose_provenance();
         for (pointer, offset) in self.pointers.iter().zip(&self.offsets) {
             pointer.set(base + *offset as usize);
@@ -45,24 +56,70 @@ impl Place {
     }
 }
 
+/// Where a kernel's parameters lie in their block, and how long that is.
+fn layout_of(kernel: &Kernel) -> (Vec<u32>, usize) {
+    (kernel.function.info.parameters.iter().map(|parameter| parameter.offset).collect(), kernel.launch.parameters.len())
+}
+
 impl ToldKernel {
-    /// The address of the array of pointers, which lead to the kernel's parameters.
-    pub fn tell(&mut self, kernel: &Kernel) -> usize {
-        let parameters = &kernel.launch.parameters;
-        let offsets: Vec<u32> = kernel.function.info.parameters.iter().map(|parameter| parameter.offset).collect();
-        let fits = |place: &Place| place.offsets == offsets && place.values.len() == parameters.len().div_ceil(size_of::<u64>());
-        let at = self.places.iter().position(fits).unwrap_or_else(|| {
-            self.places.push(Place::new(offsets, parameters.len()));
-            self.places.len() - 1
-        });
-        self.places[at].fill(parameters);
-        self.places[at].pointers.as_ptr().expose_provenance()
+    fn place_of(&self, offsets: &[u32], bytes: usize) -> Option<&Place> {
+        self.places.iter().find(|place| place.offsets == offsets && place.bytes == bytes)
     }
 
-    /// The node has another kernel now.
-    pub fn change(&mut self, kernel: &Kernel) {
-        if !self.places.is_empty() {
-            self.tell(kernel);
+    /// The address of the array of pointers, which lead to the kernel's parameters.
+    pub fn tell(&mut self, kernel: &Kernel) -> usize {
+        let (offsets, bytes) = layout_of(kernel);
+        self.tell_parameters(offsets, bytes, &kernel.launch.parameters)
+    }
+
+    fn tell_parameters(&mut self, offsets: Vec<u32>, bytes: usize, parameters: &[u8]) -> usize {
+        if self.place_of(&offsets, bytes).is_none() {
+            self.places.push(Place::new(offsets.clone(), bytes));
         }
+        let Some(place) = self.place_of(&offsets, bytes) else { return 0 };
+        place.set_values(parameters);
+        place.set_pointers();
+        place.pointers.as_ptr().expose_provenance()
+    }
+
+    /// The node has this kernel now.
+    pub fn change(&self, kernel: &Kernel) {
+        if self.places.is_empty() {
+            return;
+        }
+        let (offsets, bytes) = layout_of(kernel);
+        if let Some(place) = self.place_of(&offsets, bytes) {
+            place.set_values(&kernel.launch.parameters);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_layout_keeps_its_place() {
+        let mut told = ToldKernel::default();
+        let first = told.tell_parameters(vec![0, 8], 12, &[1; 12]);
+        let other = told.tell_parameters(vec![0, 64], 192, &[2; 192]);
+        assert!(first != other && told.tell_parameters(vec![0, 8], 12, &[3; 12]) == first, "it has the other kernel again");
+        let place = told.place_of(&[0, 64], 192).expect("told");
+        assert_eq!((place.values.as_ptr().addr() % 64, place.pointers[1].get() - place.pointers[0].get()), (0, 64));
+        assert_eq!(place.values[2].0[7].get(), u64::from_ne_bytes([2; 8]), "the last word");
+        let place = told.place_of(&[0, 8], 12).expect("told");
+        assert_eq!((place.values[0].0[0].get(), place.values[0].0[1].get()), (u64::from_ne_bytes([3; 8]), 0x0303_0303));
+    }
+
+    #[test]
+    fn what_a_program_has_written_stays_until_it_asks_again() {
+        let mut told = ToldKernel::default();
+        told.tell_parameters(vec![0], 4, &[1; 4]);
+        let place = told.place_of(&[0], 4).expect("told");
+        let own = place.pointers[0].replace(77);
+        place.set_values(&[2; 4]);
+        assert_eq!((place.pointers[0].get(), place.values[0].0[0].get()), (77, 0x0202_0202));
+        told.tell_parameters(vec![0], 4, &[2; 4]);
+        assert_eq!(told.place_of(&[0], 4).expect("told").pointers[0].get(), own);
     }
 }

@@ -11,6 +11,7 @@ use crate::sync::lock;
 use crate::{library, process};
 use core::ffi::{c_int, c_uint, c_void};
 use cumux_abi::{CUfunction, CUstream};
+use cumux_wire::limits::volume;
 use cumux_wire::record::MAX_PARAMETERS;
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ fn dimension(given: c_int) -> Try<u32> {
 pub unsafe fn cuFuncSetBlockShape(function: CUfunction, x: c_int, y: c_int, z: c_int) -> Try {
     with(function, |function, early| {
         let block = [dimension(x)?, dimension(y)?, dimension(z)?];
-        if block.iter().map(|threads| u64::from(*threads)).product::<u64>() > u64::from(function.info.max_threads) {
+        if volume(block) > u64::from(function.info.max_threads) {
             return Err(error::INVALID_VALUE);
         }
         early.block = block;

@@ -49,13 +49,13 @@ fn allocate(session: &'static Connection, out: *mut CUdeviceptr, bytes: usize, p
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
-    if bytes == 0 {
-        // As driver 580 does: nothing is allocated, and freeing that is no error.
-        put!(out, 0);
-        return Ok(());
-    }
     if let Some(address) = capture::capture_alloc(session, stream, bytes as u64)? {
         put!(out, address);
+        return Ok(());
+    }
+    if bytes == 0 {
+        // LMDeploy asks for that, and runs with driver 580.
+        put!(out, 0);
         return Ok(());
     }
     let address = match pool.take_block(session, stream.timeline, bytes as u64) {
