@@ -160,6 +160,10 @@ static void launches(CUfunction plain, CUfunction video) {
     void **none = nullptr;
     CUstream stream = nullptr;
     part("cuLaunchKernel", video, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
+    must("cuFuncSetBlockShape", video, 1, 1, 1);
+    part("cuLaunch", video);
+    part("cuLaunchGrid", video, 1, 1);
+    part("cuLaunchGridAsync", video, 1, 1, stream);
     part("cuLaunchCooperativeKernel", video, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none);
     CUlaunchAttribute attribute = {};
     attribute.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
