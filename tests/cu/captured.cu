@@ -242,27 +242,25 @@ int main() {
     cudaGraphExec_t token_exec;
     CHECK(cudaGraphInstantiate(&token_exec, tokens, 0));
     bool follows = token_nodes == 1;
-    int value;
-    for (value = 1; value < 40; ++value) {
-        token.kernelParams[2] = &value;
-        CHECK(cudaGraphKernelNodeSetParams(token_node, &token));
+    const auto runs_with = [&](const cudaKernelNodeParams &params, int value) {
+        CHECK(cudaGraphKernelNodeSetParams(token_node, &params));
         cudaGraphExecUpdateResultInfo updated;
         CHECK(cudaGraphExecUpdate(token_exec, tokens, &updated));
         CHECK(cudaGraphLaunch(token_exec, stream));
         CHECK(cudaMemcpyAsync(host, a, n * sizeof(int), cudaMemcpyDeviceToHost, stream));
         CHECK(cudaStreamSynchronize(stream));
-        follows &= host[0] == value && host[n - 1] == value + n - 1;
+        return host[0] == value && host[n - 1] == value + n - 1;
+    };
+    int value;
+    for (value = 1; value < 40; ++value) {
+        token.kernelParams[2] = &value;
+        follows &= runs_with(token, value);
         // Another one writes the value itself, where it lies.
         if (value % 3 == 0) {
             cudaKernelNodeParams in_place = {};
             CHECK(cudaGraphKernelNodeGetParams(token_node, &in_place));
             *static_cast<int *>(in_place.kernelParams[2]) = -value;
-            CHECK(cudaGraphKernelNodeSetParams(token_node, &in_place));
-            CHECK(cudaGraphExecUpdate(token_exec, tokens, &updated));
-            CHECK(cudaGraphLaunch(token_exec, stream));
-            CHECK(cudaMemcpyAsync(host, a, n * sizeof(int), cudaMemcpyDeviceToHost, stream));
-            CHECK(cudaStreamSynchronize(stream));
-            follows &= host[0] == -value && in_place.kernelParams == token.kernelParams;
+            follows &= runs_with(in_place, -value) && in_place.kernelParams == token.kernelParams;
         }
         // What comes into free memory in between is not what the node reads.
         std::string(8 + 24 * value, 'x').swap(texts[value % 4]);

@@ -1,4 +1,7 @@
-"""Programs of the ladder: more corners of what is on the machine anyway: PyTorch's compiled packages, graphs and processes, CUDA's graphs with conditions, and corners of CuPy, JAX, Numba and NVIDIA's bindings."""
+"""Programs of the ladder: more corners of what is on the machine anyway: PyTorch's graphs, shares and processes, CUDA's graphs with conditions, and corners of CuPy, JAX, Numba and NVIDIA's bindings.
+
+One file, although long: a list of programs that do not use each other.
+"""
 
 import os
 

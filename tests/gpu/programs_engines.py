@@ -7,6 +7,8 @@ pip install --no-deps --target THIRD open3d==0.20.0 plotly==7.1.0 dash==4.4.1 na
 pip download --no-deps --no-binary=:all: llama-cpp-python==0.3.8 && tar -xzf llama_cpp_python-0.3.8.tar.gz -C SITE --strip-components=1 llama_cpp_python-0.3.8/llama_cpp
 
 ANOTHER needs SITE's cuBLAS. THIRD/libraries_of_debian holds what Open3D links to where a machine has no windows: the libraries of libegl1, libgl1, libglx0, libglvnd0, libx11-6, libxcb1, libxau6, libxdmcp6, libbsd0, libmd0, libudev1, libusb-1.0-0, libidn2-0 and libunistring2. Of llama-cpp-python only the Python files are taken: the llama.cpp that it calls is the one in xllamacpp's module, which is of the same week.
+
+One file, although long: a list of programs, a few for each package.
 """
 
 from programs_carried import needs

@@ -38,7 +38,7 @@ impl<'a> From<&'a [u8]> for Given<'a> {
     }
 }
 
-/// Finds the bytes of an image: wrapper, container, ELF or PTX text.
+/// Finds the bytes of an image: wrapper, container, ELF, bundle or PTX text.
 ///
 /// # Safety
 /// `image` points to an image that stays as it is while the result is used.

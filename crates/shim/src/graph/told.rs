@@ -56,9 +56,9 @@ impl Place {
     }
 }
 
-/// Where a kernel's parameters lie in their block, and how long that is.
-fn layout_of(kernel: &Kernel) -> (Vec<u32>, usize) {
-    (kernel.function.info.parameters.iter().map(|parameter| parameter.offset).collect(), kernel.launch.parameters.len())
+/// Where a kernel's parameters lie in their block.
+fn offsets_of(kernel: &Kernel) -> Vec<u32> {
+    kernel.function.info.parameters.iter().map(|parameter| parameter.offset).collect()
 }
 
 impl ToldKernel {
@@ -68,15 +68,14 @@ impl ToldKernel {
 
     /// The address of the array of pointers, which lead to the kernel's parameters.
     pub fn tell(&mut self, kernel: &Kernel) -> usize {
-        let (offsets, bytes) = layout_of(kernel);
-        self.tell_parameters(offsets, bytes, &kernel.launch.parameters)
+        self.tell_parameters(offsets_of(kernel), &kernel.launch.parameters)
     }
 
-    fn tell_parameters(&mut self, offsets: Vec<u32>, bytes: usize, parameters: &[u8]) -> usize {
-        if self.place_of(&offsets, bytes).is_none() {
-            self.places.push(Place::new(offsets.clone(), bytes));
+    fn tell_parameters(&mut self, offsets: Vec<u32>, parameters: &[u8]) -> usize {
+        if self.place_of(&offsets, parameters.len()).is_none() {
+            self.places.push(Place::new(offsets.clone(), parameters.len()));
         }
-        let Some(place) = self.place_of(&offsets, bytes) else { return 0 };
+        let Some(place) = self.place_of(&offsets, parameters.len()) else { return 0 };
         place.set_values(parameters);
         place.set_pointers();
         place.pointers.as_ptr().expose_provenance()
@@ -87,9 +86,9 @@ impl ToldKernel {
         if self.places.is_empty() {
             return;
         }
-        let (offsets, bytes) = layout_of(kernel);
-        if let Some(place) = self.place_of(&offsets, bytes) {
-            place.set_values(&kernel.launch.parameters);
+        let parameters = &kernel.launch.parameters;
+        if let Some(place) = self.place_of(&offsets_of(kernel), parameters.len()) {
+            place.set_values(parameters);
         }
     }
 }
@@ -101,9 +100,9 @@ mod tests {
     #[test]
     fn each_layout_keeps_its_place() {
         let mut told = ToldKernel::default();
-        let first = told.tell_parameters(vec![0, 8], 12, &[1; 12]);
-        let other = told.tell_parameters(vec![0, 64], 192, &[2; 192]);
-        assert!(first != other && told.tell_parameters(vec![0, 8], 12, &[3; 12]) == first, "it has the other kernel again");
+        let first = told.tell_parameters(vec![0, 8], &[1; 12]);
+        let other = told.tell_parameters(vec![0, 64], &[2; 192]);
+        assert!(first != other && told.tell_parameters(vec![0, 8], &[3; 12]) == first, "it has the other kernel again");
         let place = told.place_of(&[0, 64], 192).expect("told");
         assert_eq!((place.values.as_ptr().addr() % 64, place.pointers[1].get() - place.pointers[0].get()), (0, 64));
         assert_eq!(place.values[2].0[7].get(), u64::from_ne_bytes([2; 8]), "the last word");
@@ -114,12 +113,12 @@ mod tests {
     #[test]
     fn what_a_program_has_written_stays_until_it_asks_again() {
         let mut told = ToldKernel::default();
-        told.tell_parameters(vec![0], 4, &[1; 4]);
+        told.tell_parameters(vec![0], &[1; 4]);
         let place = told.place_of(&[0], 4).expect("told");
         let own = place.pointers[0].replace(77);
         place.set_values(&[2; 4]);
         assert_eq!((place.pointers[0].get(), place.values[0].0[0].get()), (77, 0x0202_0202));
-        told.tell_parameters(vec![0], 4, &[2; 4]);
+        told.tell_parameters(vec![0], &[2; 4]);
         assert_eq!(told.place_of(&[0], 4).expect("told").pointers[0].get(), own);
     }
 }
