@@ -35,6 +35,9 @@ pub struct Settings {
     /// True if kernels are coalesced: batches of them are launched as graphs (`CUMUX_COALESCE=0`
     /// turns this off).
     pub coalesce: bool,
+    /// True if small copies between kernels are kernels of cumux's own (`CUMUX_SMALL_COPIES=0`
+    /// turns this off).
+    pub small_copies: bool,
     /// For how long an engine polls before it pauses (`CUMUX_ENGINE_SPIN_US`).
     pub(crate) polling: PollPolicy,
     /// How long the kernels of a closed client may go on before the device is given up
@@ -81,6 +84,7 @@ impl Settings {
         let carried = cards == 1 && number("CUMUX_CARRY")? != Some(0);
         let biased_locks = number("CUMUX_BIASED_LOCKS")? == Some(1);
         let coalesce = number("CUMUX_COALESCE")? != Some(0);
+        let small_copies = number("CUMUX_SMALL_COPIES")? != Some(0);
         let polling = number("CUMUX_ENGINE_SPIN_US")?.map_or_else(|| PollPolicy::of_machine(cores), PollPolicy::of_user);
         let drain = number("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
         let core_dumps = number("CUMUX_CORE_DUMPS")? != Some(0);
@@ -94,6 +98,7 @@ impl Settings {
             carried,
             biased_locks,
             coalesce,
+            small_copies,
             polling,
             drain: Duration::from_secs(drain),
             core_dumps,

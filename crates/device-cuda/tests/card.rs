@@ -37,6 +37,8 @@ mod chains;
 mod first_uses;
 #[path = "card/leaving.rs"]
 mod leaving;
+#[path = "card/small_copies.rs"]
+mod small_copies;
 #[path = "card/stalls.rs"]
 mod stalls;
 #[path = "card/variables.rs"]

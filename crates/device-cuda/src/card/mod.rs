@@ -183,6 +183,7 @@ impl Card {
             latency_ns,
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
+            small_copies: settings.small_copies,
             biased_locks: settings.biased_locks,
             polling: settings.polling,
             gate,

@@ -46,7 +46,7 @@ pub(crate) use facts::read_facts;
 pub(crate) use latency::measure_latency;
 pub(crate) use library::ModuleLibrary;
 pub(crate) use module::{ClientModule, Kernel, KernelCode, LoadedModule, Sharing, VariablesHome};
-pub(crate) use own_kernels::{OwnKernels, SET_THREADS};
+pub(crate) use own_kernels::{OWN_THREADS, OwnKernels};
 pub(crate) use partitions::{Partition, PartitionId, Partitions, find_sms};
 pub(crate) use pinned_window::{PinnedWindow, WindowAlias};
 pub(crate) use placement::Resumption;

@@ -17,10 +17,11 @@ use std::path::Path;
 static LOADED: Mutex<Option<&'static Table>> = Mutex::new(None);
 
 /// How many queues of the card a context has for kernels, 1 to 32. Streams that share one wait for
-/// each other; but each takes its time when a context is made and when it ends, under a lock that
-/// all processes of the card share, and delays the notice of a fault (decision 0128).
+/// each other. Each takes its time when a context is made and when it ends, under a lock that all
+/// processes of the card share, and delays the notice of a fault (decision 0128); but with fewer
+/// clients with many kernels get less (decision 0142).
 const CONNECTIONS: &str = "CUMUX_CONNECTIONS";
-const DEFAULT_CONNECTIONS: usize = 20;
+const DEFAULT_CONNECTIONS: usize = 32;
 
 /// The same for copies, for each of three copy engines. Seven clients whose copies wait for kernels
 /// of 8 ms do not slow down those of an eighth (`benches/results/2026-11-26-h200-queues.txt`).

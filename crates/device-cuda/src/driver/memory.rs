@@ -138,6 +138,11 @@ impl Driver {
         if registered == Err(CudaError::NOT_SUPPORTED) && is_nested() { Ok(()) } else { registered }
     }
 
+    /// True if kernels reach what was registered so.
+    pub(crate) fn reaches_windows(&self) -> bool {
+        !is_nested()
+    }
+
     /// Undoes [`Driver::register_host`] for the range that begins here.
     pub(crate) fn unregister_host(&self, address: CardAddress) {
         if let Ok(table) = self.table() {

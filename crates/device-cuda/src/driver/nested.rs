@@ -6,7 +6,7 @@
 //!
 //! - It is refused as a driver, because a service that is its own client waits for itself.
 //! - Memory that processes share cannot be pinned. Copies do not need that; kernels cannot reach
-//!   such memory.
+//!   such memory, so no copy from or to it becomes a kernel.
 //! - The card is divided among clients only where `CUMUX_NESTED_DIVIDES` is set: finding out which
 //!   multiprocessors there are takes a card no time, and a software GPU seconds.
 //! - Making a graph waits for every kernel that runs, always and not now and then (`graph.rs`).

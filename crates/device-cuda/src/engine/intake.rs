@@ -115,8 +115,12 @@ impl Engine {
         match queue {
             // What has nothing to wait for is not queued.
             Some(queue) if !matches!(work.first(), None | Some((_, Work::Nop))) => {
+                let begins_to_lead = queue.would_lead_with(work.iter().map(|(_, work)| work));
                 if queue.push_all(work, clock.now()) {
                     ready.push_back(id);
+                }
+                if begins_to_lead {
+                    self.streams.note_kernel(id);
                 }
             }
             _ => work.into_iter().for_each(|(token, work)| self.accept_work(id, token, work)),
@@ -143,8 +147,12 @@ impl Engine {
                 self.reports.push(Report { client, stream: id, token, outcome: Outcome::Done { device_ns: 0 } });
             }
             ContextState::Working => {
+                let begins_to_lead = queue.would_lead_with(std::iter::once(&work));
                 if queue.push(token, work, clock.now()) {
                     ready.push_back(id);
+                }
+                if begins_to_lead {
+                    self.streams.note_kernel(id);
                 }
             }
         }

@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub limits: LaunchLimits,
     /// True if kernels are submitted as chains.
     pub coalesces: bool,
+    /// True if small copies may be nodes of chains.
+    pub small_copies: bool,
     /// True if whoever runs an engine reads the driver's locks without writing to them.
     pub biased_locks: bool,
     /// How idle engines wait.

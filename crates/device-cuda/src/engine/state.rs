@@ -8,7 +8,7 @@ use super::pace::Pace;
 use super::shared::Shared;
 use crate::driver::Stream;
 use crate::fault::{Call, CudaError, FlyingKernel, KnownKernel};
-use crate::issue::{ChainOrder, Issuer, IssuerSettings, SmallSets, Streams};
+use crate::issue::{ChainOrder, Issuer, IssuerSettings, SmallWork, Streams};
 use crate::quiet::LongWork;
 use crate::track::{Flight, Printing, Withheld};
 use cumux_device::{ClientId, Report, StreamId};
@@ -143,13 +143,13 @@ impl Engine {
         let streams = Streams::new(driver, shared.filling.clone(), (shared.lanes.clone(), number), shared.latency_ns, shared.opened)?;
         let helper_stream = driver.create_engine_stream(number, 0)?;
         let printing = shared.printing.clone();
-        let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, engine: number };
-        let small_sets = SmallSets::new(&shared.own_kernels);
+        let settings = IssuerSettings { limits: shared.limits, coalesces: shared.coalesces, small_copies: shared.small_copies, engine: number };
+        let small_work = SmallWork::new(&shared.own_kernels, driver.reaches_windows());
         let chains = (shared.prepared.clone(), streams.tracker.word_addresses());
         let issuer = Issuer::new(
             driver.clone(),
             settings,
-            small_sets,
+            small_work,
             shared.counters.clone(),
             shared.helpers.clone(),
             printing.clone(),

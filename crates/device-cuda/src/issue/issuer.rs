@@ -11,12 +11,12 @@ use super::head::Head;
 use super::lengths::{BatchEnd, Cut, LONGEST_CHAIN, part_length};
 use super::pending::PendingChain;
 use super::pieces::CopyPiece;
-use super::plan::{Plan, PlannedKernel, Planner, Refusal};
+use super::plan::{Asked, Plan, PlannedKernel, Planner, Refusal};
 use super::prepared::PreparedChains;
 use super::queue::{MUCH_WORK, QueueState};
 use super::repeat::{are_short, begins_with};
 use super::segments::{Position, SHORTEST_SEGMENT};
-use super::small_sets::SmallSets;
+use super::small_work::SmallWork;
 use super::streams::Streams;
 use super::waiting::{GATHER_WHILE_BUSY_NS, is_worth_waiting, misses_rest, waited_in_vain, waits_for_segment};
 use crate::context::{ClientModule, ContextClient, Partition, PartitionId};
@@ -37,6 +37,10 @@ const QUANTUM: usize = LONGEST_CHAIN;
 /// Once in so many times a queue is planned that could be compared with chains: a longer chain may
 /// fit by now.
 const PLAN_EVERY: u32 = 64;
+
+/// Most small copies that become nodes between two kernels of the client. A program that only
+/// copies, be it for the moment, is best served by the copy engines.
+const MOST_COPIES: usize = 16;
 
 /// A batch that is expected to take longer than this is submitted: what it contains is reported at
 /// its end, and who waits for a quiet card waits for that.
@@ -89,6 +93,8 @@ pub(crate) struct IssuerSettings {
     pub limits: LaunchLimits,
     /// True if kernels are submitted as chains.
     pub coalesces: bool,
+    /// True if small copies may be nodes of chains.
+    pub small_copies: bool,
     /// Which of them this one is.
     pub engine: usize,
 }
@@ -97,7 +103,7 @@ pub(crate) struct IssuerSettings {
 pub(crate) struct Issuer {
     driver: Arc<Driver>,
     settings: IssuerSettings,
-    small_sets: SmallSets,
+    small_work: SmallWork,
     counters: Arc<Counters>,
     helpers: Arc<Helpers>,
     printing: Printing,
@@ -124,6 +130,9 @@ pub(crate) struct Issuer {
     is_driver_spared: bool,
     /// When it was last decided whether chains are made.
     looked: u64,
+    /// True if a kernel of this engine was in flight then that is known to be long, or has never
+    /// ended yet, or if work of any engine stood still.
+    runs_unknown: bool,
 }
 
 /// A piece of work could not be submitted.
@@ -164,7 +173,7 @@ impl Issuer {
     pub(crate) fn new(
         driver: Arc<Driver>,
         settings: IssuerSettings,
-        small_sets: SmallSets,
+        small_work: SmallWork,
         counters: Arc<Counters>,
         helpers: Arc<Helpers>,
         printing: Printing,
@@ -174,7 +183,7 @@ impl Issuer {
         Issuer {
             driver,
             settings,
-            small_sets,
+            small_work,
             counters,
             helpers,
             printing,
@@ -190,6 +199,7 @@ impl Issuer {
             failed_kernel: None,
             is_driver_spared: false,
             looked: 0,
+            runs_unknown: false,
         }
     }
 
@@ -260,6 +270,10 @@ impl Issuer {
         }
         let remaining_ns = streams.tracker.slot(bound.slot).remaining_ns(now);
         let mut head = streams.queues.get(&id).and_then(|queue| Head::of_queue(queue, remaining_ns, waits));
+        let copies = may_chain && !long_work_held && self.makes_copies(streams, id);
+        if let Some(queue) = streams.queues.get_mut(&id) {
+            queue.takes_copies = copies;
+        }
         let (mut served, mut end) = (Served::Done, BatchEnd::Chance);
         // So many pieces at the front of the queue are in `batch`. What is left of them is taken
         // out together, because pieces are large.
@@ -269,14 +283,17 @@ impl Issuer {
             let Some((token, work)) = queue.work.get_mut(planned_pieces) else { break };
             let token = *token;
             let mut plan = planner.plan(work);
-            if may_chain
-                && let Ok(Plan::Set(set)) = &plan
-                && let Some(planned) = self.small_sets.kernel_for(set, work)
-            {
+            let small = match &plan {
+                Ok(Plan::Set(set)) if may_chain => self.small_work.kernel_for_set(set, work),
+                Ok(Plan::Copies(pieces)) if copies && queue.copies < MOST_COPIES => self.small_work.kernel_for_copy(pieces, work, &planner),
+                _ => None,
+            };
+            if let Some(planned) = small {
                 plan = Ok(Plan::Kernel(planned));
             }
             let estimates = &streams.tracker.estimates;
             let (expected_ns, may_be_long) = match &plan {
+                Ok(Plan::Kernel(planned)) if self.small_work.made(planned) => (TRANSFER_NS, false),
                 Ok(Plan::Kernel(planned)) => (estimates.kernel_ns(planned.kernel()), long_work_held && estimates.may_be_long(planned.kernel())),
                 _ => (0, false),
             };
@@ -285,6 +302,11 @@ impl Issuer {
                     planned_pieces += 1;
                     self.batch_ns += expected_ns;
                     queue.makes_segments = true;
+                    queue.copies = match () {
+                        () if self.small_work.is_copy(&planned) => queue.copies + 1,
+                        () if self.small_work.made(&planned) => queue.copies,
+                        () => 0,
+                    };
                     self.tokens.push(token);
                     let shape = shape_of(&planned);
                     self.shapes.push(shape);
@@ -330,7 +352,9 @@ impl Issuer {
                 }
                 Ok(plan) => {
                     head = None;
-                    queue.makes_segments &= !matches!(plan, Plan::Kernel(_));
+                    let is_kernel = matches!(plan, Plan::Kernel(_));
+                    queue.copies = if is_kernel { 0 } else { queue.copies };
+                    queue.makes_segments &= !is_kernel;
                     queue.repeats &= !matches!(plan, Plan::Kernel(_));
                     let prints = plan.prints();
                     let in_clusters = match &plan {
@@ -413,6 +437,7 @@ impl Issuer {
         }
         self.look_after_chains(&mut streams.tracker, streams.clock.now());
         let (mut has_submitted, mut pieces) = (false, 0);
+        let makes_copies = self.makes_copies(streams, bound.id);
         loop {
             let Streams { queues, tracker, ready, .. } = &mut *streams;
             let Some(queue) = queues.get_mut(&bound.id) else { break };
@@ -425,13 +450,14 @@ impl Issuer {
                 break;
             }
             let Some(chain) = self.chains.find_free(next, |slot, fence| tracker.is_fence_reached(slot, fence)) else { break };
-            if !begins_with(chain, queue.work.iter_mut().map(|(_, work)| work), planner, &self.small_sets)
+            if !begins_with(chain, queue.work.iter_mut().map(|(_, work)| work), planner, &self.small_work, makes_copies && queue.copies < MOST_COPIES)
                 || !are_short(chain.kernels(), &tracker.estimates, longest_node_ns, LONGEST_BATCH_NS)
             {
                 break;
             }
             queue.position.go_on(chain.shapes());
             queue.makes_segments = true;
+            queue.copies = self.small_work.count_copies(queue.copies, chain.kernels());
             let others_wait = queue.in_flight == 0 && !ready.is_empty();
             let mut tokens = std::mem::take(&mut self.tokens);
             tokens.extend(queue.work.drain(..next.length).map(|(token, _)| token));
@@ -450,6 +476,14 @@ impl Issuer {
             }
         }
         Ok(has_submitted)
+    }
+
+    /// True if small copies of this stream may be nodes of chains. They need a multiprocessor then,
+    /// as a copy engine does not: so not beside kernels that fill the card or may do so, and not
+    /// beside those of the same client in another stream, which may wait for what is copied.
+    fn makes_copies(&self, streams: &mut Streams, id: StreamId) -> bool {
+        let is_wanted = self.settings.small_copies && !self.runs_unknown && !streams.tracker.is_card_filled();
+        is_wanted && streams.queues.get(&id).is_some_and(|queue| queue.makes_segments) && streams.is_alone(id)
     }
 
     /// Submits a fence if the stream has work after its last one. A client may wait for that work.
@@ -560,6 +594,9 @@ impl Issuer {
 
     /// The estimate and the description of a kernel that was launched alone.
     fn describe_kernel(&self, tracker: &Tracker, planned: &PlannedKernel) -> (u64, FlightWork) {
+        if self.small_work.made(planned) {
+            return (TRANSFER_NS, FlightWork::Transfer);
+        }
         let kernel = planned.kernel();
         let (expected_ns, measured) = (tracker.estimates.kernel_ns(kernel), tracker.estimates.is_measured(kernel));
         let blocks: u64 = planned.shape.grid.iter().map(|blocks| u64::from(*blocks)).product();
@@ -644,6 +681,8 @@ impl Issuer {
         let Some(queue) = streams.queues.get_mut(&id) else { return };
         let has_more = !queue.work.is_empty();
         for (planned, token) in rest.rev() {
+            // It will be counted again.
+            queue.copies = queue.copies.saturating_sub(usize::from(matches!(&planned.asked, Asked::Other(work) if matches!(**work, Work::Copy { .. }))));
             queue.work.push_front((token, planned.into_work()));
         }
         queue.left = if has_more { 0 } else { queue.work.len() };
@@ -694,15 +733,20 @@ impl Issuer {
             let client = queue.stream.client.id;
             for (planned, token) in chain.kernels().iter().zip(tokens) {
                 let kernel = planned.kernel();
-                let (expected_ns, measured) = tracker.estimates.note_launch(kernel, client);
-                let work = FlightWork::Kernel { id: kernel.id, prints: false, footprint: Footprint::Partial, measured };
+                // Work in place of which a kernel runs may be done again after a fault.
+                let (expected_ns, work) = if self.small_work.made(planned) {
+                    (TRANSFER_NS, FlightWork::Transfer)
+                } else {
+                    let (expected_ns, measured) = tracker.estimates.note_launch(kernel, client);
+                    (expected_ns, FlightWork::Kernel { id: kernel.id, prints: false, footprint: Footprint::Partial, measured })
+                };
                 let flight = Flight { client, stream: bound.id, token: *token, fence: 0, expected_ns, work, reporting: Reporting::Due };
                 tracker.add_flight(bound.slot, flight, now);
             }
-            // One kernel alone was not coalesced with others, and a set is no kernel of the
-            // client's.
+            // One kernel alone was not coalesced with others, and sets and copies are no kernels
+            // of the client's.
             if chosen.length > 1 {
-                let kernels = chain.kernels().iter().filter(|planned| !self.small_sets.made(planned)).count();
+                let kernels = chain.kernels().iter().filter(|planned| !self.small_work.made(planned)).count();
                 queue.stream.client.counts.coalesced.fetch_add(kernels as u64, Ordering::Relaxed);
             }
         }
@@ -727,7 +771,7 @@ impl Issuer {
         }
         for Inherited { stream, name, count } in self.chains.take_inherited() {
             self.counters.chains_inherited.fetch_add(1, Ordering::Relaxed);
-            let recipe = || self.chains.named(name)?.recipe(self.small_sets.module());
+            let recipe = || self.chains.named(name)?.recipe(self.small_work.module());
             if let (Some(queue), Some(count)) = (queues.get(&stream), count)
                 && let Some(recipe) = recipe()
                 && queue.stream.client.recipes.lock().note(recipe, count)
@@ -748,6 +792,7 @@ impl Issuer {
         }
         self.looked = now;
         self.chains.set_making(self.may_make_chains_at(tracker, now));
+        self.runs_unknown = tracker.runs_known_long() || self.standing.any();
         self.chains.release_leaving(&mut |slot, fence| tracker.is_fence_reached(slot, fence));
         let left_over = self.chains.take_left_over();
         if !left_over.is_empty() {

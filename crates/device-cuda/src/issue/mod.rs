@@ -18,9 +18,9 @@
 //!    │        └──▶ lengths ─▶ segments; counts
 //!    ├────▶ waiting ─▶ chains, head, lengths, streams
 //!    ├────▶ head, lengths ─▶ segments
-//!    ├────▶ repeat ─▶ chain, small_sets
-//!    ├────▶ small_sets ─▶ plan
-//!    └────▶ streams ─▶ queue ─▶ segments, names
+//!    ├────▶ repeat ─▶ chain, small_work
+//!    ├────▶ small_work ─▶ plan, pieces
+//!    └────▶ streams ─▶ queue ─▶ segments, names, small_work
 //! ```
 
 mod arrays;
@@ -40,7 +40,7 @@ mod queue;
 mod repeat;
 mod segments;
 mod shelf;
-mod small_sets;
+mod small_work;
 mod streams;
 mod waiting;
 
@@ -51,5 +51,5 @@ pub(crate) use pending::PendingChain;
 pub(crate) use plan::PlannedKernel;
 pub(crate) use prepared::{PreparedChains, plan_recipe};
 pub(crate) use queue::StreamQueue;
-pub(crate) use small_sets::SmallSets;
+pub(crate) use small_work::SmallWork;
 pub(crate) use streams::{Lane, Streams};

@@ -198,6 +198,11 @@ impl<'a> Planner<'a> {
         self.module.as_ref().is_some_and(|(last, own)| *last == number && Arc::ptr_eq(own, module))
     }
 
+    /// True if this address is in the client's pinned window.
+    pub(super) fn is_in_window(&self, address: CardAddress) -> bool {
+        self.window.contains(&address)
+    }
+
     /// True if a word of these parameters may point to the client's pinned window.
     pub(super) fn names_window(&self, parameters: &[u8]) -> bool {
         words_of(parameters).any(|word| self.window.contains(&word))

@@ -17,9 +17,10 @@
 
 use super::names::ChainName;
 use super::segments::Position;
+use super::small_work::MOST_BYTES;
 use crate::context::ClientStream;
 use crate::track::{HeldReports, SlotIndex};
-use cumux_device::Work;
+use cumux_device::{CopyExtent, Work};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -70,7 +71,8 @@ pub(crate) struct StreamQueue {
     pub left: usize,
     /// The work that came since the stream last had none.
     pub burst: Burst,
-    /// True if the last kernel that was taken is a node of a chain.
+    /// True if what was taken last of kernels, and of sets and copies that became some, is a node
+    /// of a chain.
     pub makes_segments: bool,
     /// The chain that the stream has launched last.
     pub last: Option<ChainName>,
@@ -78,6 +80,31 @@ pub(crate) struct StreamQueue {
     pub repeats: bool,
     /// How often the queue was served by comparing it with chains.
     pub compared: u32,
+    /// Whether the client's kernels come from this stream.
+    pub lead: Lead,
+    /// How many small copies have become nodes since the client's last kernel.
+    pub copies: usize,
+    /// True if the small copies that come may be nodes, as far as was seen last.
+    pub takes_copies: bool,
+}
+
+/// Whether a client's kernels come from one stream alone.
+///
+/// ```text
+///      brings a kernel         others have had none for a while, and have none now
+/// None ───────────────▶ Since ─────────────────────────────────────────────────────▶ Alone
+///  ▲ │                    │                                                            ▲ │
+///  │ └────────────────────┼── brings the client's first kernel ───────────────────────┘ │
+///  └──────────────────────┴── another stream brings one ◀───────────────────────────────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lead {
+    /// The client's last kernel came in another stream.
+    None,
+    /// It came in this one, and others may still have some. Since then, in nanoseconds.
+    Since(u64),
+    /// No other stream of the client has any.
+    Alone,
 }
 
 /// How much work comes until the client waits for its end.
@@ -123,9 +150,14 @@ impl Burst {
     }
 }
 
-/// True if this work may be a node of a chain.
+/// True if this work may be a node of a chain. A queue that ends with such work may wait for more.
 fn may_be_node((_, work): &(u64, Work)) -> bool {
     matches!(work, Work::Kernel(_) | Work::Set { .. })
+}
+
+/// True if this work is a small copy.
+fn is_small_copy((_, work): &(u64, Work)) -> bool {
+    matches!(work, Work::Copy { extent: CopyExtent { width: ..=MOST_BYTES, height: 1, depth: 1 }, .. })
 }
 
 impl StreamQueue {
@@ -147,7 +179,16 @@ impl StreamQueue {
             last: None,
             repeats: false,
             compared: 0,
+            lead: Lead::None,
+            copies: 0,
+            takes_copies: false,
         }
+    }
+
+    /// True if there is a kernel in this work, and the client's last one came in another stream.
+    #[inline]
+    pub(crate) fn would_lead_with<'a>(&self, mut work: impl Iterator<Item = &'a Work>) -> bool {
+        self.lead == Lead::None && work.any(|work| matches!(work, Work::Kernel(_)))
     }
 
     /// Adds work. Returns true if this makes the queue `Ready`, so that the caller puts it into the
@@ -186,7 +227,8 @@ impl StreamQueue {
     /// no other work does.
     pub(super) fn is_short_beginning(&self) -> bool {
         let is_short = self.position.is_within(self.work.len()) || (self.position.is_endless() && self.work.len() < MUCH_WORK);
-        is_short && self.work.iter().all(may_be_node)
+        let is_inner = |piece: &(u64, Work)| may_be_node(piece) || (self.takes_copies && is_small_copy(piece));
+        is_short && self.work.back().is_none_or(may_be_node) && self.work.iter().all(is_inner)
     }
 
     /// True if what came last may be a node of a chain: a client waits for other work, or brings

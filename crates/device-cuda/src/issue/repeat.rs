@@ -5,16 +5,17 @@
 //! came next in their stream the last time. What planning would find out is known of kernels that
 //! are equal, but for three things, which are looked at again: whether the client still has the
 //! module, whether memory is its own and pinned that is named in the work, and whether there is a
-//! `__constant__` variable at an address that is named.
+//! `__constant__` variable at an address that is named. Sets and copies are planned each time.
 
 use super::chain::Chain;
 use super::plan::{Asked, Plan, PlannedKernel, Planner};
-use super::small_sets::SmallSets;
+use super::small_work::SmallWork;
 use crate::track::Estimates;
 use cumux_device::{Launch, Work};
 
 /// True if these pieces of work are all kernels of this chain, in order, or begin with them.
-pub(super) fn begins_with<'a>(chain: &Chain, work: impl Iterator<Item = &'a mut Work>, planner: &mut Planner<'_>, sets: &SmallSets) -> bool {
+/// `copies`: small ones may be nodes.
+pub(super) fn begins_with<'a>(chain: &Chain, work: impl Iterator<Item = &'a mut Work>, planner: &mut Planner<'_>, small: &SmallWork, copies: bool) -> bool {
     let mut count = 0;
     let is_same = |(planned, work): (&PlannedKernel, &mut Work)| {
         count += 1;
@@ -25,8 +26,13 @@ pub(super) fn begins_with<'a>(chain: &Chain, work: impl Iterator<Item = &'a mut 
                     && !planner.names_window(&kernel.launch.parameters)
                     && !planner.names_constant(&kernel.launch.parameters)
             }
-            // It is planned like any other: whether the client may write there may have changed.
-            (Asked::Other(before), Work::Set { .. }) => **before == *work && matches!(planner.plan(work), Ok(Plan::Set(set)) if sets.does(&set, planned)),
+            // These are planned like any others: whether the client may read or write there may
+            // have changed.
+            (Asked::Other(before), Work::Set { .. }) => **before == *work && matches!(planner.plan(work), Ok(Plan::Set(set)) if small.does_set(&set, planned)),
+            (Asked::Other(before), Work::Copy { .. }) if copies && **before == *work => match planner.plan(work) {
+                Ok(Plan::Copies(pieces)) => small.does_copy(&pieces, work, planner, planned),
+                _ => false,
+            },
             _ => false,
         }
     };

@@ -1,14 +1,18 @@
 //! All client streams of an engine, with their queues and their work in flight.
 
-use super::queue::{QueueState, StreamQueue};
+use super::queue::{Lead, QueueState, StreamQueue};
 use crate::driver::Driver;
 use crate::fault::Call;
-use crate::track::{Clock, FillingKernels, Lanes, Tracker};
+use crate::track::{Clock, FillingKernels, Lanes, SlotIndex, Tracker};
 use cumux_device::{ClientId, StreamId, Work};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// A stream is the only one of its client with kernels if none have come in another one for so many
+/// nanoseconds.
+const ALONE_NS: u64 = 100_000_000;
 
 /// Whether a stream has a lane ([`crate::track::Lanes`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub(crate) struct Streams {
     pub tracker: Tracker,
     /// The engine's clock.
     pub clock: Clock,
+    /// The stream of each client's last kernel.
+    leaders: FxHashMap<ClientId, StreamId>,
 }
 
 impl Streams {
@@ -48,13 +54,15 @@ impl Streams {
             ready: VecDeque::new(),
             tracker: Tracker::new(driver, filling, lanes, latency_ns)?,
             clock: Clock::since(opened),
+            leaders: FxHashMap::default(),
         })
     }
 
     /// Takes in the streams of another engine, with their work in flight. What a stream begins next
     /// begins when that is complete ([`QueueState::Moving`]).
     pub(crate) fn absorb(&mut self, other: Streams) {
-        let Streams { queues, ready, mut tracker, clock: _ } = other;
+        let Streams { queues, ready, mut tracker, clock: _, leaders } = other;
+        self.leaders.extend(leaders);
         for (id, mut queue) in queues {
             if let Some(slot) = queue.slot.take() {
                 tracker.unbind(slot);
@@ -88,6 +96,47 @@ impl Streams {
     /// How many streams of a client have work in flight.
     fn busy_of(&self, client: ClientId) -> usize {
         self.queues.values().filter(|queue| queue.in_flight > 0 && queue.stream.client.id == client).count()
+    }
+
+    /// A kernel has come in this stream.
+    #[inline]
+    pub(crate) fn note_kernel(&mut self, id: StreamId) {
+        let now = self.clock.now();
+        let Some(queue) = self.queues.get_mut(&id).filter(|queue| queue.lead == Lead::None) else { return };
+        let before = self.leaders.insert(queue.stream.client.id, id).filter(|before| *before != id);
+        queue.lead = if before.is_none() { Lead::Alone } else { Lead::Since(now) };
+        if let Some(before) = before.and_then(|before| self.queues.get_mut(&before)) {
+            before.lead = Lead::None;
+        }
+    }
+
+    /// True if no other stream of this one's client has kernels, or has had any come for a while.
+    #[inline]
+    pub(super) fn is_alone(&mut self, id: StreamId) -> bool {
+        let Some(queue) = self.queues.get(&id) else { return false };
+        match queue.lead {
+            Lead::None => false,
+            Lead::Alone => true,
+            Lead::Since(since) => self.is_alone_since(id, queue.stream.client.id, since),
+        }
+    }
+
+    fn is_alone_since(&mut self, id: StreamId, client: ClientId, since: u64) -> bool {
+        let now = self.clock.now();
+        if now.saturating_sub(since) < ALONE_NS {
+            return false;
+        }
+        let is_alone = self.queues.iter().all(|(other, queue)| *other == id || queue.stream.client.id != client || !self.may_have_kernels(queue));
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.lead = if is_alone { Lead::Alone } else { Lead::Since(now) };
+        }
+        is_alone
+    }
+
+    /// True if this queue has kernels in flight, or work that may be some.
+    fn may_have_kernels(&self, queue: &StreamQueue) -> bool {
+        let has_kernels = |slot: SlotIndex| self.tracker.slot(slot).flights().any(|flight| flight.stream == queue.stream.id && flight.kernel().is_some());
+        !queue.work.is_empty() || (queue.in_flight > 0 && queue.slot.is_none_or(has_kernels))
     }
 
     /// The client of a stream.
@@ -205,6 +254,7 @@ impl Streams {
 
     /// Removes all streams of a client. Returns them.
     pub(crate) fn remove_client(&mut self, client: ClientId) -> Vec<StreamId> {
+        self.leaders.remove(&client);
         let mut removed = Vec::new();
         for (id, queue) in self.queues.extract_if(|_, queue| queue.stream.client.id == client) {
             if let Some(slot) = queue.slot {

@@ -2,7 +2,7 @@
 
 use super::{NESTED_ONLY, run_nested};
 use cumux_device::conformance::{Actor, Args, Loaded, Setup, Variables};
-use cumux_device::{ChainRecipe, Device, ImageHash, Launch, Sink, StreamId, Work};
+use cumux_device::{ChainRecipe, CopyExtent, Device, ImageHash, Launch, Rows, Sink, StreamId, Work};
 use cumux_device_cuda::{Card, Settings};
 use cumux_wire::result;
 use std::collections::HashMap;
@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 static OPENED: Mutex<Weak<Card>> = Mutex::new(Weak::new());
 
-fn open(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
+pub(super) fn open(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
     let card = Card::open(0, sink, Settings::from_environment(1).expect("settings")).expect("the card opens");
     *OPENED.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&card);
     card
 }
 
 /// The card that was opened last.
-fn opened() -> Arc<Card> {
+pub(super) fn opened() -> Arc<Card> {
     OPENED.lock().unwrap_or_else(PoisonError::into_inner).upgrade().expect("it is open")
 }
 
@@ -162,8 +162,9 @@ const PUT: &[u8] = b"
 ";
 
 /// A program that does the same again and again, with other numbers: passes of kernels, with a copy
-/// behind each. It is some passes ahead, so that the kernels of a pass are in the queue together,
-/// and works on two things in turn, so that each of them wants a chain of its own.
+/// behind each, of two rows, so that it is no node of a chain. It is some passes ahead, so that the
+/// kernels of a pass are in the queue together, and works on two things in turn, so that each of
+/// these wants a chain of its own.
 struct Program<'a, 'b> {
     client: &'a Actor<'b>,
     module: Loaded,
@@ -193,7 +194,9 @@ impl Program<'_, '_> {
                 let arguments = Args::new().u64(words + 4 * u64::from(kernel)).u32(value(pass, kernel));
                 self.client.launch_with(self.stream, &self.module, "put", shape, arguments);
             }
-            last = self.client.copy(self.stream, copied(pass), words, Self::BYTES);
+            let rows = |address| Rows { address, pitch: Self::BYTES / 2, slice: 0 };
+            let extent = CopyExtent { width: Self::BYTES / 2, height: 2, depth: 1 };
+            last = self.client.submit(self.stream, Work::Copy { target: rows(copied(pass)), source: rows(words), extent });
         }
         self.client.done(last);
         for pass in 0..Self::AHEAD {
@@ -287,20 +290,26 @@ impl cumux_device::GlobalsAllocator for NoVariables {
 }
 
 /// A program whose rounds are all the same, each of which it waits for: twenty kernels that add to
-/// words, and a set of one word between them. Of what comes again nothing is planned; it does what
-/// it says all the same, and no more than that when something in it changes.
+/// words, and a set and a copy of one word between them. Of what comes again nothing is planned but
+/// these two; it does what it says all the same, and no more than that when something in it
+/// changes.
 struct Repetition<'a, 'b> {
     client: &'a Actor<'b>,
     stream: StreamId,
     words: u64,
     set: u64,
+    /// The copy's source and target.
+    copy: [u64; 2],
 }
 
 impl Repetition<'_, '_> {
     const KERNELS: u32 = 20;
+    const COPIED: u32 = 77;
 
-    fn new<'a, 'b>(client: &'a Actor<'b>, set: u64) -> Repetition<'a, 'b> {
-        Repetition { client, stream: client.stream(), words: client.allocate(4 * u64::from(Repetition::KERNELS)), set }
+    fn new<'a, 'b>(client: &'a Actor<'b>) -> Repetition<'a, 'b> {
+        let [set, source, target] = [0; 3].map(|_| client.allocate(4));
+        client.write(source, &[Self::COPIED]);
+        Repetition { client, stream: client.stream(), words: client.allocate(4 * u64::from(Repetition::KERNELS)), set, copy: [source, target] }
     }
 
     /// One round: all but one kernel put the same values again. Returns the token of its end.
@@ -310,21 +319,29 @@ impl Repetition<'_, '_> {
             if kernel == 7 {
                 self.client.submit(self.stream, Work::Set { target: self.set, pitch: 0, value: 9, element: 4, width: 1, height: 1 });
             }
+            if kernel == 9 {
+                self.client.copy(self.stream, self.copy[1], self.copy[0], 4);
+            }
             let arguments = Args::new().u64(self.words + 4 * u64::from(kernel)).u32(if kernel == changed { value } else { 100 + kernel });
             last = self.client.launch_with(self.stream, module, "put", Launch { grid: [1; 3], block: [1; 3], ..Launch::default() }, arguments);
         }
         last
     }
 
-    /// Some rounds that are the same, until they are compared with chains.
+    /// Some rounds that are the same, until they are compared with chains, the copy, too.
     fn repeat(&self, module: &Loaded) {
-        let (before, mut rounds) = (opened().counters().submitted().repeated, 0);
-        while opened().counters().submitted().repeated < before + 20 {
+        let counted = || opened().counters().submitted();
+        let (before, mut rounds, mut has_copied) = (counted().repeated, 0, false);
+        while counted().repeated < before + 20 || !has_copied {
             self.client.write(self.words, &[0; 20]);
             self.client.write(self.set, &[0]);
+            self.client.write(self.copy[1], &[0]);
+            let kernels = counted().kernels;
             self.client.done(self.begin(module, u32::MAX, 0));
+            has_copied = counted().kernels == kernels + u64::from(Self::KERNELS) + 2;
             let expected: Vec<u32> = (0..Self::KERNELS).map(|kernel| 100 + kernel).collect();
-            assert_eq!((self.client.read(self.words, 20), self.client.read(self.set, 1)), (expected, vec![9]), "round {rounds}");
+            let found = (self.client.read(self.words, 20), self.client.read(self.set, 1), self.client.read(self.copy[1], 1));
+            assert_eq!(found, (expected, vec![9], vec![Self::COPIED]), "round {rounds}");
             rounds += 1;
             assert!(rounds < 10_000, "nothing was compared: {:?}", opened().counters());
         }
@@ -341,7 +358,7 @@ fn what_a_program_repeats_is_done_and_what_it_changes_too() {
     let client = setup.client(1);
     let load = || client.load(PUT, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads");
     let module = load();
-    let program = Repetition::new(&client, client.allocate(4));
+    let program = Repetition::new(&client);
     program.repeat(&module);
     for changed in [0, 6, 8, Repetition::KERNELS - 1] {
         client.done(program.begin(&module, changed, 5));
@@ -366,10 +383,32 @@ fn a_set_that_repeats_is_checked_each_time() {
     let setup = Setup::new(open);
     let client = setup.client(1);
     let module = client.load(PUT, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads");
-    let program = Repetition::new(&client, client.allocate(4));
+    let program = Repetition::new(&client);
     program.repeat(&module);
     client.device().revoke(client.id, program.set);
     client.fault(program.begin(&module, u32::MAX, 0), result::ILLEGAL_ADDRESS);
+    eprintln!("{}", super::PASSED);
+}
+
+#[test]
+fn a_copy_that_repeats_is_checked_each_time() {
+    if std::env::var(super::CARD).is_err() {
+        let run = |engines| run_nested("chains::a_copy_that_repeats_is_checked_each_time", &[("CUMUX_DISPATCHERS", engines)]);
+        return ["1", "2"].into_iter().for_each(run);
+    }
+    for end in [0, 1] {
+        let setup = Setup::new(open);
+        let client = setup.client(1);
+        let module = client.load(PUT, &mut Variables { actor: &client, restored: HashMap::new() }).expect("loads");
+        let mut program = Repetition::new(&client);
+        program.repeat(&module);
+        // From another place.
+        program.copy[0] = client.allocate(4);
+        client.write(program.copy[0], &[Repetition::COPIED]);
+        program.repeat(&module);
+        client.device().revoke(client.id, program.copy[end]);
+        client.fault(program.begin(&module, u32::MAX, 0), result::ILLEGAL_ADDRESS);
+    }
     eprintln!("{}", super::PASSED);
 }
 
