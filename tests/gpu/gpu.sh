@@ -5,7 +5,8 @@
 #                                     on the card: one process a test, result to OUT; exit status
 #                                     0 if all passed; only tests whose names match (grep -E).
 #                                     JOBS=4 runs four at a time; what fails then is run once more,
-#                                     alone ("alone" in OUT: it has passed so)
+#                                     alone ("alone" in OUT: it has passed so). LIMIT=S begins no
+#                                     test after so many seconds: OUT names those that are left
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -39,6 +40,7 @@ run)
   out=$3
   pattern=${4:-.}
   results=$(mktemp -d)
+  [ -z "${LIMIT:-}" ] || echo $(($(date +%s) + LIMIT)) > "$results/end"
   CUMUX_TEST_CARD=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits | head -1)
   export CUMUX_TEST_CARD CUMUX_TEST_ROOT="$folder/root" CUMUX_TEST_CUDA=cuda:0 CUMUX_TEST_DEVICE=cuda:0
   { date -u +%F; cat "$folder/commit"; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; } | tr '\n' ' ' > "$out"
@@ -60,7 +62,9 @@ run)
   done
   while read -r binary name; do
     test="$results/$binary $name"
-    if [ -e "$test.passed" ]; then [ -e "$test.beside" ] && echo "alone   $name" || echo "passed  $name"; else
+    if [ -e "$test.passed" ]; then [ -e "$test.beside" ] && echo "alone   $name" || echo "passed  $name"; elif [ ! -e "$test.failed" ]; then
+      [ -e "$test.beside" ] && echo "FAILED  $name (beside others, and no time was left to run it alone)" || echo "left    $name"
+    else
       echo "FAILED  $name"
       # Where this machine keeps things is nobody's business.
       neutral="s|$folder/root/||g; s|$folder/||g; s|/tmp/cx[^/ ]*|NODE|g; s#/[^ (]*/\(tests/cu\|examples\)/#\1/#g"
@@ -68,16 +72,18 @@ run)
     fi
   done < "$results/all" >> "$out"
   failed=$(grep -c '^FAILED' "$out" || true)
-  echo "$(grep -c '^passed\|^alone' "$out" || true) passed, $failed failed" >> "$out"
+  left=$(grep -c '^left' "$out" || true)
+  echo "$(grep -c '^passed\|^alone' "$out" || true) passed, $failed failed, $left left" >> "$out"
   cat "$out"
-  [ "$failed" = 0 ]
+  [ "$failed" = 0 ] && [ "$left" = 0 ]
   ;;
 one)
   # One test, in a process of its own; status 0 whatever becomes of it.
+  if [ -e "$3/end" ] && [ "$(date +%s)" -ge "$(cat "$3/end")" ]; then exit 0; fi
   if timeout 90 "$2/release/deps/$4" --exact "$5" --nocapture > "$3/$4 $5.log" 2>&1; then mv "$3/$4 $5.log" "$3/$4 $5.passed"; else mv "$3/$4 $5.log" "$3/$4 $5.failed"; fi
   ;;
 *)
-  sed -n 2,9p "$0"
+  sed -n 2,8p "$0"
   exit 2
   ;;
 esac
