@@ -83,7 +83,7 @@ one)
   if timeout 90 "$2/release/deps/$4" --exact "$5" --nocapture > "$3/$4 $5.log" 2>&1; then mv "$3/$4 $5.log" "$3/$4 $5.passed"; else mv "$3/$4 $5.log" "$3/$4 $5.failed"; fi
   ;;
 *)
-  sed -n 2,8p "$0"
+  sed -n 2,9p "$0"
   exit 2
   ;;
 esac

@@ -18,7 +18,7 @@ static LOADED: Mutex<Option<&'static Table>> = Mutex::new(None);
 
 /// How many queues of the card a context has for kernels, 1 to 32. Streams that share one wait for
 /// each other. Each takes its time when a context is made and when it ends, under a lock that all
-/// processes of the card share, and delays the notice of a fault (decision 0128); but with fewer
+/// processes of the card share, and delays the notice of a fault (decision 0128); but with fewer,
 /// clients with many kernels get less (decision 0142).
 const CONNECTIONS: &str = "CUMUX_CONNECTIONS";
 const DEFAULT_CONNECTIONS: usize = 32;

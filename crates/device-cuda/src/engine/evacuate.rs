@@ -8,8 +8,9 @@
 
 use super::handover::Evacuation;
 use super::state::{ContextState, Engine};
-use crate::track::Reporting;
-use cumux_device::{ClientId, InDoubt};
+use crate::track::{Flight, FlightWork, Reporting};
+use cumux_device::{ClientId, Fault, InDoubt};
+use cumux_wire::result;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -64,11 +65,28 @@ impl Engine {
             self.evacuation = evacuation;
             self.send_reports();
         }
+        if is_late && !matches!(self.context, ContextState::Broken) {
+            self.stop_late_kernels();
+        }
         let Some(evacuation) = &mut self.evacuation else { return };
         let tracker = &self.streams.tracker;
         let leaving = tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due && evacuation.leaves(flight.client));
         let in_doubt: Vec<InDoubt> = leaving.map(|(_, flight)| InDoubt { client: flight.client, stream: flight.stream, token: flight.token }).collect();
         evacuation.answer(&in_doubt, now);
+    }
+
+    /// Stops the clients that leave whose sets or copies wait for a multiprocessor. They may run as
+    /// soon as the kernels of those who stay have ended: if the clients' next executor did them
+    /// again, they would be done twice, the second time over what has come since.
+    fn stop_late_kernels(&mut self) {
+        let Some(evacuation) = &self.evacuation else { return };
+        let is_late = |flight: &Flight| flight.work == FlightWork::OwnKernel && flight.reporting == Reporting::Due && evacuation.leaves(flight.client);
+        let clients: BTreeSet<ClientId> = self.streams.tracker.flights().filter(|(_, flight)| is_late(flight)).map(|(_, flight)| flight.client).collect();
+        for client in clients {
+            let text =
+                "a copy or a set was given to the card, where another client's kernel does not end: it may still be done, so it cannot be done elsewhere";
+            self.stop_client(client, &Fault { result: result::LAUNCH_FAILED, text: text.to_owned() });
+        }
     }
 
     /// True if threads wait until clients have left this engine.

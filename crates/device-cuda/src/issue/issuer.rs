@@ -418,6 +418,8 @@ impl Issuer {
             }
         }
         let count = self.batch.len();
+        // A client may wait for a copy that comes last.
+        let waits = waits && !self.batch.last().is_some_and(|planned| self.small_work.is_copy(planned));
         self.issue_batch(streams, bound, end, waits)?;
         let waits_for_more = !has_repeated && streams.queues.get(&id).is_some_and(|queue| count > 0 && queue.left == count);
         streams.end_service(id, waits_for_more);
@@ -450,14 +452,16 @@ impl Issuer {
                 break;
             }
             let Some(chain) = self.chains.find_free(next, |slot, fence| tracker.is_fence_reached(slot, fence)) else { break };
-            if !begins_with(chain, queue.work.iter_mut().map(|(_, work)| work), planner, &self.small_work, makes_copies && queue.copies < MOST_COPIES)
-                || !are_short(chain.kernels(), &tracker.estimates, longest_node_ns, LONGEST_BATCH_NS)
+            let copies = self.small_work.count_copies(queue.copies, chain.kernels());
+            let takes_copies = makes_copies && copies <= MOST_COPIES;
+            if !begins_with(chain, queue.work.iter_mut().map(|(_, work)| work), planner, &self.small_work, takes_copies)
+                || !are_short(chain.kernels(), &self.small_work, &tracker.estimates, longest_node_ns, LONGEST_BATCH_NS)
             {
                 break;
             }
             queue.position.go_on(chain.shapes());
             queue.makes_segments = true;
-            queue.copies = self.small_work.count_copies(queue.copies, chain.kernels());
+            queue.copies = copies;
             let others_wait = queue.in_flight == 0 && !ready.is_empty();
             let mut tokens = std::mem::take(&mut self.tokens);
             tokens.extend(queue.work.drain(..next.length).map(|(token, _)| token));
@@ -481,9 +485,12 @@ impl Issuer {
     /// True if small copies of this stream may be nodes of chains. They need a multiprocessor then,
     /// as a copy engine does not: so not beside kernels that fill the card or may do so, and not
     /// beside those of the same client in another stream, which may wait for what is copied.
-    fn makes_copies(&self, streams: &mut Streams, id: StreamId) -> bool {
-        let is_wanted = self.settings.small_copies && !self.runs_unknown && !streams.tracker.is_card_filled();
-        is_wanted && streams.queues.get(&id).is_some_and(|queue| queue.makes_segments) && streams.is_alone(id)
+    fn makes_copies(&mut self, streams: &mut Streams, id: StreamId) -> bool {
+        if !self.settings.small_copies || streams.queues.get(&id).is_none_or(|queue| !queue.makes_segments) {
+            return false;
+        }
+        self.look_after_chains(&mut streams.tracker, streams.clock.now());
+        !self.runs_unknown && !streams.tracker.is_card_filled() && streams.is_alone(id)
     }
 
     /// Submits a fence if the stream has work after its last one. A client may wait for that work.
@@ -581,11 +588,15 @@ impl Issuer {
     /// Launches one kernel.
     fn launch_kernel(&mut self, tracker: &mut Tracker, planned: &PlannedKernel, client: ClientId, stream: Stream) -> Call<()> {
         let kernel = planned.kernel();
-        tracker.estimates.note_launch(kernel, client);
+        let is_own = self.small_work.made(planned);
+        if !is_own {
+            let (_, measured) = tracker.estimates.note_launch(kernel, client);
+            self.runs_unknown |= !measured;
+        }
         self.counters.engine(self.settings.engine).count_alone();
         self.driver.make_first_uses_as_a_card_would(|| std::iter::once((kernel.local, kernel.prints)))?;
         self.driver.launch(planned.code.handle, &planned.shape, &planned.parameters, stream).map_err(|error| {
-            self.failed_kernel = Some(kernel.name.clone());
+            self.failed_kernel = (!is_own).then(|| kernel.name.clone());
             // The driver's error for a launch that needs more than its function's attributes allow
             // is "invalid value".
             if error == CudaError::INVALID_VALUE { CudaError::LAUNCH_OUT_OF_RESOURCES } else { error }
@@ -595,7 +606,7 @@ impl Issuer {
     /// The estimate and the description of a kernel that was launched alone.
     fn describe_kernel(&self, tracker: &Tracker, planned: &PlannedKernel) -> (u64, FlightWork) {
         if self.small_work.made(planned) {
-            return (TRANSFER_NS, FlightWork::Transfer);
+            return (TRANSFER_NS, FlightWork::OwnKernel);
         }
         let kernel = planned.kernel();
         let (expected_ns, measured) = (tracker.estimates.kernel_ns(kernel), tracker.estimates.is_measured(kernel));
@@ -735,9 +746,10 @@ impl Issuer {
                 let kernel = planned.kernel();
                 // Work in place of which a kernel runs may be done again after a fault.
                 let (expected_ns, work) = if self.small_work.made(planned) {
-                    (TRANSFER_NS, FlightWork::Transfer)
+                    (TRANSFER_NS, FlightWork::OwnKernel)
                 } else {
                     let (expected_ns, measured) = tracker.estimates.note_launch(kernel, client);
+                    self.runs_unknown |= !measured;
                     (expected_ns, FlightWork::Kernel { id: kernel.id, prints: false, footprint: Footprint::Partial, measured })
                 };
                 let flight = Flight { client, stream: bound.id, token: *token, fence: 0, expected_ns, work, reporting: Reporting::Due };

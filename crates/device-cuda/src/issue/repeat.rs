@@ -10,7 +10,7 @@
 use super::chain::Chain;
 use super::plan::{Asked, Plan, PlannedKernel, Planner};
 use super::small_work::SmallWork;
-use crate::track::Estimates;
+use crate::track::{Estimates, TRANSFER_NS};
 use cumux_device::{Launch, Work};
 
 /// True if these pieces of work are all kernels of this chain, in order, or begin with them.
@@ -54,12 +54,13 @@ fn is_launched(planned: &PlannedKernel, module: u32, launch: &Launch) -> bool {
 
 /// True if each of these kernels is expected to take less than `longest_ns`, and all of them no
 /// more than `most_ns`.
-pub(super) fn are_short(kernels: &[PlannedKernel], estimates: &Estimates, longest_ns: u64, most_ns: u64) -> bool {
+pub(super) fn are_short(kernels: &[PlannedKernel], small: &SmallWork, estimates: &Estimates, longest_ns: u64, most_ns: u64) -> bool {
     let (mut last, mut all_ns) = (None, 0);
     kernels.iter().all(|planned| {
         let kernel = planned.kernel();
         let expected_ns = match last {
             Some((id, expected_ns)) if id == kernel.id => expected_ns,
+            _ if small.made(planned) => TRANSFER_NS,
             _ => estimates.kernel_ns(kernel),
         };
         last = Some((kernel.id, expected_ns));

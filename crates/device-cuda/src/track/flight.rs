@@ -27,6 +27,8 @@ pub(crate) enum FlightWork {
         /// True if the kernel has ended before, so that its estimate is a measurement.
         measured: bool,
     },
+    /// A set or a copy that a kernel of this crate's own does.
+    OwnKernel,
     /// Any other work: a copy, a set, a value write, or nothing but a report.
     Transfer,
 }
@@ -60,13 +62,18 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// [`crate::context::Kernel::id`], if the work is a kernel.
+    /// [`crate::context::Kernel::id`], if the work is a kernel of the client.
     #[inline]
     pub(crate) fn kernel(&self) -> Option<u64> {
         match self.work {
             FlightWork::Kernel { id, .. } => Some(id),
-            FlightWork::Transfer => None,
+            FlightWork::OwnKernel | FlightWork::Transfer => None,
         }
+    }
+
+    /// True if a kernel does the work, whosever it is: it needs a multiprocessor.
+    pub(crate) fn needs_multiprocessor(&self) -> bool {
+        matches!(self.work, FlightWork::Kernel { .. } | FlightWork::OwnKernel)
     }
 
     /// True if the work may call device printf.
@@ -86,7 +93,7 @@ impl Flight {
     pub(super) fn is_long(&self) -> bool {
         match self.work {
             FlightWork::Kernel { measured, .. } => !measured || self.expected_ns >= LONG_KERNEL_NS,
-            FlightWork::Transfer => false,
+            FlightWork::OwnKernel | FlightWork::Transfer => false,
         }
     }
 }

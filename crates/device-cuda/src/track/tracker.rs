@@ -247,7 +247,7 @@ impl Tracker {
 
     /// True if a kernel is in flight.
     pub(crate) fn runs_kernels(&self) -> bool {
-        self.all_busy().any(|slot| slot.flights().any(|flight| flight.kernel().is_some()))
+        self.all_busy().any(|slot| slot.flights().any(Flight::needs_multiprocessor))
     }
 
     /// This tracker and those that it has taken in.

@@ -404,6 +404,9 @@ fn a_copy_that_repeats_is_checked_each_time() {
         program.repeat(&module);
         // From another place.
         program.copy[0] = client.allocate(4);
+        client.write(program.copy[0], &[7]);
+        client.done(program.begin(&module, u32::MAX, 0));
+        assert_eq!(client.read(program.copy[1], 1), [7]);
         client.write(program.copy[0], &[Repetition::COPIED]);
         program.repeat(&module);
         client.device().revoke(client.id, program.copy[end]);
