@@ -260,7 +260,7 @@ impl StreamQueue {
 mod tests {
     use super::*;
     use crate::context::{ContextClient, Urgency};
-    use cumux_device::StreamId;
+    use cumux_device::{Rows, StreamId};
 
     #[test]
     fn a_burst_is_expected_to_be_as_long_as_those_before() {
@@ -299,6 +299,23 @@ mod tests {
         queue.work.truncate(1);
         queue.push(1, Work::Nop, 0);
         assert!(!queue.is_short_beginning(), "other work ends it");
+    }
+
+    #[test]
+    fn small_copies_belong_to_a_beginning_but_do_not_wait_themselves() {
+        let set = || Work::Set { target: 0, pitch: 0, value: 0, element: 4, width: 8, height: 1 };
+        let rows = |address| Rows { address, pitch: 0, slice: 0 };
+        let copy = |width| Work::Copy { target: rows(0), source: rows(1 << 20), extent: CopyExtent { width, height: 1, depth: 1 } };
+        let client = Arc::new(ContextClient::new(1, 0, Urgency::Normal, None));
+        let queue_of = |work: Vec<Work>, takes_copies| {
+            let mut queue = StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client.clone(), 0, 0)));
+            queue.takes_copies = takes_copies;
+            work.into_iter().for_each(|work| _ = queue.push(1, work, 0));
+            queue.is_short_beginning()
+        };
+        assert!(queue_of(vec![copy(MOST_BYTES), set()], true) && !queue_of(vec![copy(8), set()], false), "it is a node or cuts");
+        assert!(!queue_of(vec![copy(MOST_BYTES + 1), set()], true), "it is too long");
+        assert!(!queue_of(vec![set(), copy(8)], true), "a client may wait for it");
     }
 
     #[test]
