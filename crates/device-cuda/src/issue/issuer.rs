@@ -302,11 +302,11 @@ impl Issuer {
                     planned_pieces += 1;
                     self.batch_ns += expected_ns;
                     queue.makes_segments = true;
-                    queue.copies = match () {
-                        () if self.small_work.is_copy(&planned) => queue.copies + 1,
-                        () if self.small_work.made(&planned) => queue.copies,
-                        () => 0,
-                    };
+                    if self.small_work.is_copy(&planned) {
+                        queue.copies += 1;
+                    } else if !self.small_work.made(&planned) {
+                        queue.copies = 0;
+                    }
                     self.tokens.push(token);
                     let shape = shape_of(&planned);
                     self.shapes.push(shape);
