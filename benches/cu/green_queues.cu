@@ -1,9 +1,12 @@
-// Whether green contexts of the whole card share the queues of their context, divide them, or have some of their own:
+// Whether green contexts of the whole card share the queues of their context, divide them, or have
+// some of their own:
 //   CUDA_DEVICE_MAX_CONNECTIONS=20 CUDA_DEVICE_MAX_COPY_CONNECTIONS=2 green_queues [GREENS] [STREAMS]
-// There are STREAMS streams (8) in each of GREENS green contexts (3; 0 = in the primary context alone).
-// - One stream of each context has a kernel that does not end. All others get a short one: those that have it for 0.2 s share a queue with one that does not end.
-//   First one stream after the other, then all at once.
-// - Then all streams have kernels of 0.1 ms, three ahead. Streams that share a queue run in turn, and fewer kernels run at a time than there are streams.
+// There are STREAMS streams (8) in each of GREENS green contexts (3; 0 = in the primary context).
+// - One stream of each context has a kernel that does not end. All others get a short one: those
+//   that still have it after 0.2 s share a queue with one that does not end. First one stream after
+//   the other, then all at once.
+// - Then all streams have kernels of 0.1 ms, three ahead. Streams that share a queue run in turn, so
+//   fewer kernels run at a time than there are streams.
 #include <chrono>
 #include <thread>
 #include <vector>

@@ -22,6 +22,15 @@ static void call(void *by) { called += *static_cast<int *>(by); }
 
 static void say(const char *what, bool right) { std::printf("%s: %s\n", what, right ? "right" : "WRONG"); }
 
+static cudaGraphNode_t only_node(cudaGraph_t graph) {
+    cudaGraphNode_t node;
+    size_t count;
+    CHECK(cudaGraphGetNodes(graph, nullptr, &count));
+    if (count != 1) std::printf("%zu nodes in place of one\n", count), std::exit(1);
+    CHECK(cudaGraphGetNodes(graph, &node, &count));
+    return node;
+}
+
 int main() {
     const int n = 256;
     int *a, *b;
@@ -213,12 +222,10 @@ int main() {
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     CHECK(cudaMemsetAsync(reinterpret_cast<void *>(0x80), 7, n, stream));
     CHECK(cudaStreamEndCapture(stream, &draft));
-    cudaGraphNode_t draft_node;
-    size_t drafts = 1;
-    CHECK(cudaGraphGetNodes(draft, &draft_node, &drafts));
+    const cudaGraphNode_t draft_node = only_node(draft);
     cudaMemsetParams anywhere_set = {};
     CHECK(cudaGraphMemsetNodeGetParams(draft_node, &anywhere_set));
-    bool anywhere = drafts == 1 && anywhere_set.dst == reinterpret_cast<void *>(0x80) && anywhere_set.width == n && anywhere_set.value == 7;
+    bool anywhere = anywhere_set.dst == reinterpret_cast<void *>(0x80) && anywhere_set.width == n && anywhere_set.value == 7;
     anywhere_set.dst = b;
     CHECK(cudaGraphMemsetNodeSetParams(draft_node, &anywhere_set));
     CHECK(cudaGraphInstantiate(&exec, draft, 0));
@@ -234,14 +241,12 @@ int main() {
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     fill<<<2, 128, 0, stream>>>(a, n, 1);
     CHECK(cudaStreamEndCapture(stream, &tokens));
-    cudaGraphNode_t token_node;
-    size_t token_nodes = 1;
-    CHECK(cudaGraphGetNodes(tokens, &token_node, &token_nodes));
+    const cudaGraphNode_t token_node = only_node(tokens);
     cudaKernelNodeParams token = {};
     CHECK(cudaGraphKernelNodeGetParams(token_node, &token));
     cudaGraphExec_t token_exec;
     CHECK(cudaGraphInstantiate(&token_exec, tokens, 0));
-    bool follows = token_nodes == 1;
+    bool follows = true;
     const auto runs_with = [&](const cudaKernelNodeParams &params, int value) {
         CHECK(cudaGraphKernelNodeSetParams(token_node, &params));
         cudaGraphExecUpdateResultInfo updated;

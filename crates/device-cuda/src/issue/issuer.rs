@@ -234,6 +234,7 @@ impl Issuer {
             queue.burst.end();
         }
         queue.left = 0;
+        let (follows_node, took_copies) = (queue.makes_segments, queue.takes_copies);
         let stream = queue.stream.clone();
         let client = stream.client.clone();
         let partition = stream.partition();
@@ -260,7 +261,13 @@ impl Issuer {
         let was_idle = streams.queues.get(&id).is_some_and(|queue| queue.in_flight == 0);
         let limits = self.settings.limits;
         let mut planner = Planner::new(&client, &limits);
-        let has_repeated = may_chain && !long_work_held && self.issue_repeated(streams, bound, &mut planner, longest_node_ns)?;
+        let takes_copies = may_chain && !long_work_held && follows_node && self.takes_copies(streams, id);
+        if takes_copies != took_copies
+            && let Some(queue) = streams.queues.get_mut(&id)
+        {
+            queue.takes_copies = takes_copies;
+        }
+        let has_repeated = may_chain && !long_work_held && self.issue_repeated(streams, bound, &mut planner, longest_node_ns, takes_copies)?;
         if has_repeated {
             let others_wait = was_idle && !streams.ready.is_empty();
             if others_wait || streams.queues.get(&id).is_none_or(|queue| queue.work.is_empty() || misses_rest(&self.chains, queue)) {
@@ -270,10 +277,6 @@ impl Issuer {
         }
         let remaining_ns = streams.tracker.slot(bound.slot).remaining_ns(now);
         let mut head = streams.queues.get(&id).and_then(|queue| Head::of_queue(queue, remaining_ns, waits));
-        let copies = may_chain && !long_work_held && self.makes_copies(streams, id);
-        if let Some(queue) = streams.queues.get_mut(&id) {
-            queue.takes_copies = copies;
-        }
         let (mut served, mut end) = (Served::Done, BatchEnd::Chance);
         // So many pieces at the front of the queue are in `batch`. What is left of them is taken
         // out together, because pieces are large.
@@ -283,17 +286,19 @@ impl Issuer {
             let Some((token, work)) = queue.work.get_mut(planned_pieces) else { break };
             let token = *token;
             let mut plan = planner.plan(work);
+            let is_copy = matches!(plan, Ok(Plan::Copies(_)));
             let small = match &plan {
                 Ok(Plan::Set(set)) if may_chain => self.small_work.kernel_for_set(set, work),
-                Ok(Plan::Copies(pieces)) if copies && queue.copies < MOST_COPIES => self.small_work.kernel_for_copy(pieces, work, &planner),
+                Ok(Plan::Copies(pieces)) if takes_copies && queue.copies < MOST_COPIES => self.small_work.kernel_for_copy(pieces, work, &planner),
                 _ => None,
             };
+            let is_own = small.is_some();
             if let Some(planned) = small {
                 plan = Ok(Plan::Kernel(planned));
             }
             let estimates = &streams.tracker.estimates;
             let (expected_ns, may_be_long) = match &plan {
-                Ok(Plan::Kernel(planned)) if self.small_work.made(planned) => (TRANSFER_NS, false),
+                Ok(Plan::Kernel(_)) if is_own => (TRANSFER_NS, false),
                 Ok(Plan::Kernel(planned)) => (estimates.kernel_ns(planned.kernel()), long_work_held && estimates.may_be_long(planned.kernel())),
                 _ => (0, false),
             };
@@ -302,11 +307,7 @@ impl Issuer {
                     planned_pieces += 1;
                     self.batch_ns += expected_ns;
                     queue.makes_segments = true;
-                    if self.small_work.is_copy(&planned) {
-                        queue.copies += 1;
-                    } else if !self.small_work.made(&planned) {
-                        queue.copies = 0;
-                    }
+                    queue.copies = if is_own { queue.copies + usize::from(is_copy) } else { 0 };
                     self.tokens.push(token);
                     let shape = shape_of(&planned);
                     self.shapes.push(shape);
@@ -427,11 +428,12 @@ impl Issuer {
     }
 
     /// Submits the chains that came next in this stream the last time, as long as the queue begins
-    /// with their very kernels. True if it has submitted any.
+    /// with their very kernels. True if it has submitted any. `takes_copies`: small copies may be
+    /// nodes.
     ///
     /// # Errors
     /// The driver's. Placeholders for the kernels that were not submitted are back in the queue.
-    fn issue_repeated(&mut self, streams: &mut Streams, bound: BoundStream, planner: &mut Planner<'_>, longest_node_ns: u64) -> Call<bool> {
+    fn issue_repeated(&mut self, streams: &mut Streams, bound: BoundStream, planner: &mut Planner<'_>, longest_node_ns: u64, takes_copies: bool) -> Call<bool> {
         let Some(queue) = streams.queues.get_mut(&bound.id).filter(|queue| queue.last.is_some()) else { return Ok(false) };
         queue.compared = queue.compared.wrapping_add(1);
         if queue.compared.is_multiple_of(PLAN_EVERY) {
@@ -439,7 +441,6 @@ impl Issuer {
         }
         self.look_after_chains(&mut streams.tracker, streams.clock.now());
         let (mut has_submitted, mut pieces) = (false, 0);
-        let makes_copies = self.makes_copies(streams, bound.id);
         loop {
             let Streams { queues, tracker, ready, .. } = &mut *streams;
             let Some(queue) = queues.get_mut(&bound.id) else { break };
@@ -453,8 +454,7 @@ impl Issuer {
             }
             let Some(chain) = self.chains.find_free(next, |slot, fence| tracker.is_fence_reached(slot, fence)) else { break };
             let copies = self.small_work.count_copies(queue.copies, chain.kernels());
-            let takes_copies = makes_copies && copies <= MOST_COPIES;
-            if !begins_with(chain, queue.work.iter_mut().map(|(_, work)| work), planner, &self.small_work, takes_copies)
+            if !begins_with(chain, queue.work.iter_mut().map(|(_, work)| work), planner, &self.small_work, takes_copies && copies <= MOST_COPIES)
                 || !are_short(chain.kernels(), &self.small_work, &tracker.estimates, longest_node_ns, LONGEST_BATCH_NS)
             {
                 break;
@@ -482,11 +482,12 @@ impl Issuer {
         Ok(has_submitted)
     }
 
-    /// True if small copies of this stream may be nodes of chains. They need a multiprocessor then,
-    /// as a copy engine does not: so not beside kernels that fill the card or may do so, and not
-    /// beside those of the same client in another stream, which may wait for what is copied.
-    fn makes_copies(&mut self, streams: &mut Streams, id: StreamId) -> bool {
-        if !self.settings.small_copies || streams.queues.get(&id).is_none_or(|queue| !queue.makes_segments) {
+    /// True if small copies of this stream may be nodes of chains, behind one. They need a
+    /// multiprocessor then, as a copy engine does not: so not beside kernels that fill the card or
+    /// may do so, and not beside those of the same client in another stream, which may wait for
+    /// what is copied.
+    fn takes_copies(&mut self, streams: &mut Streams, id: StreamId) -> bool {
+        if !self.settings.small_copies {
             return false;
         }
         self.look_after_chains(&mut streams.tracker, streams.clock.now());

@@ -25,6 +25,8 @@ struct OwnKernel {
     /// `None` if its code is not on the card.
     code: Option<KernelCode>,
     function: usize,
+    /// [`crate::context::Kernel::id`].
+    id: u64,
 }
 
 /// The set kernel and the copy kernel of one engine.
@@ -42,7 +44,7 @@ impl SmallWork {
     /// For one engine. `reaches_windows`: kernels of this driver reach the memory of clients'
     /// windows.
     pub(crate) fn new(own: &OwnKernels, reaches_windows: bool) -> SmallWork {
-        let kernel = |function: usize| OwnKernel { code: own.module.kernels[function].code(), function };
+        let kernel = |function: usize| OwnKernel { code: own.module.kernels[function].code(), function, id: own.module.kernels[function].id };
         SmallWork { module: ClientModule::new(own.module.clone()), set: kernel(own.set), copy: kernel(own.copy), reaches_windows }
     }
 
@@ -54,13 +56,13 @@ impl SmallWork {
     /// True if this is a set or a copy, which the client did not launch as a kernel.
     #[inline]
     pub(super) fn made(&self, planned: &PlannedKernel) -> bool {
-        self.is_of(&self.set, planned) || self.is_copy(planned)
+        [self.set.id, self.copy.id].contains(&planned.kernel().id)
     }
 
     /// True if this is a copy.
     #[inline]
     pub(super) fn is_copy(&self, planned: &PlannedKernel) -> bool {
-        self.is_of(&self.copy, planned)
+        planned.kernel().id == self.copy.id
     }
 
     /// How many copies are nodes since the client's last kernel, behind these kernels. `before`:
@@ -71,13 +73,9 @@ impl SmallWork {
         if own == kernels.len() { before + copies } else { copies }
     }
 
-    fn is_of(&self, own: &OwnKernel, planned: &PlannedKernel) -> bool {
-        planned.kernel().id == self.module.kernels[own.function].id
-    }
-
     /// True if this launch of the set kernel does this set.
     pub(super) fn does_set(&self, set: &MemorySet, planned: &PlannedKernel) -> bool {
-        self.is_of(&self.set, planned) && set_parameters(set).is_some_and(|parameters| parameters == planned.parameters)
+        planned.kernel().id == self.set.id && set_parameters(set).is_some_and(|parameters| parameters == planned.parameters)
     }
 
     /// True if this launch of the copy kernel does these copies, which are planned from `work`.
