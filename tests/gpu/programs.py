@@ -1,8 +1,8 @@
 """The ladder of Python programs: each alone on the card without cumux, then eight different ones at a time through cumux; the numbers have to be the same.
 
-tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--end S] [--again N] [--copies N] [--keep EARLIER.json] [--page FILE.md]
+tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--end S] [--again N] [--copies N] [--keep EARLIER.json] [--page FILE.md] [--with SITE[:SITE…] …]
 
-FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it, and none was late.
+FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). What is in the way of each other lies in folders of its own: a program runs with the packages of the machine if they are enough for it, otherwise with those of the first --with that has what it needs. Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it, and none was late.
 """
 
 import argparse
@@ -31,6 +31,7 @@ arguments.add_argument("--again", type=int, default=1, help="times that each pro
 arguments.add_argument("--copies", type=int, default=0, help="each program also alone through cumux, and so many of it at the same time")
 arguments.add_argument("--keep", type=Path, help="the OUT.json of an earlier run: what is not run now is taken from there")
 arguments.add_argument("--page", type=Path, help="writes docs/programs-on-a-card.md there")
+arguments.add_argument("--with", dest="sites", action="append", default=[], metavar="SITE[:SITE…]", help="folders of packages, as in PYTHONPATH, for the programs that need them; may be given several times")
 options = arguments.parse_args()
 folder = options.folder.resolve()
 END = time.monotonic() + options.end
@@ -38,16 +39,31 @@ LATE = "no time was left"
 CASES = Path(__file__).with_name("programs_run.py")
 
 
-def environment(mode, room):
+def environment(mode, room, site=""):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "CUMUX_"))} | {"CUDA_MPS_PIPE_DIRECTORY": str(room / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(room / "log")}
+    if site:
+        env["PYTHONPATH"] = f"{site}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
     if mode == "cumux":
         env["LD_LIBRARY_PATH"] = f"{folder / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
     return env
 
 
-def run(mode, room, name, number=0):
+def sites_of_programs(room):
+    """Each program with the packages that it needs; those of the machine's own packages last, because they are the short ones."""
+    found = {}
+    for site in ["", *options.sites]:
+        said = subprocess.run([sys.executable, str(CASES), "--list"], env=environment("native", room, site), capture_output=True, text=True)
+        if said.returncode:
+            sys.exit(f"the programs cannot be listed with {site or 'the packages of this machine'}: {tail(said.stderr, room / 'none')}")
+        for name in said.stdout.split():
+            found.setdefault(name, site)
+    chosen = {name: site for name, site in found.items() if re.search(options.only, name)}
+    return dict(sorted(chosen.items(), key=lambda item: not item[1]))
+
+
+def run(mode, room, site, name, number=0):
     """(numbers or None, seconds, why it failed)."""
-    env = environment(mode, room)
+    env = environment(mode, room, site)
     log = room / f"{name}-{number}.log"
     if mode == "cumux":
         env["CUMUX_LOG"] = str(log)
@@ -97,13 +113,14 @@ def alike(ours, theirs):
     return "the same numbers" if exact else "the same numbers but for rounding"
 
 
-def versions():
+def versions(sites):
+    """The versions of the packages that programs of these sites found there."""
     found = {}
+    folders = [folder for site in sites for folder in site.split(":") if folder]
     for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "flax", "numba-cuda", "torchvision", "torchaudio", "timm", "peft", "accelerate", "pytorch-lightning", "torch-geometric", "gpytorch", "numpyro", "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13", "taichi", "bitsandbytes", "cuda-cccl", "liger-kernel", "torchao", "warp-lang", "nvmath-python", "openmm", "xgboost", "cuda-quantum-cu13", "nvidia-cutlass-dsl", "quack-kernels", "onnxruntime-gpu", "vllm", "fla-core", "cutensor-cu13", "tilelang", "nvidia-dali-cuda130", "tinygrad", "mlx", "mujoco-warp", "catboost", "diffusers", "ultralytics", "cuequivariance", "sglang", "sglang-kernel", "cudf-cu13", "rmm-cu13", "cuml-cu13", "cuvs-cu13", "gpu4pyscf-cuda13x", "pyscf", "tensorflow", "keras", "ctranslate2", "faster-whisper", "xllamacpp-cuda12x", "faiss-gpu", "spconv-cu126", "lmdeploy", "xformers", "open3d", "pycuda", "pyvkfft", "cutensornet-cu13", "custatevec-cu13", "nvidia-cudss-cu13", "cvcuda-cu13", "nvidia-nvimgcodec-cu13"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+        there = {one.version for path in [[folder] for folder in folders] + [sys.path] for one in metadata.distributions(name=package, path=path)}
+        if there:
+            found[package] = " and ".join(sorted(there))
     return found
 
 
@@ -154,26 +171,28 @@ def earlier_run(this):
 
 
 def main():
-    names = [name for name in subprocess.run([sys.executable, str(CASES), "--list"], capture_output=True, text=True, check=True).stdout.split() if re.search(options.only, name)]
     card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip() if options.device.startswith("cuda") else options.device
     commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else ""
     earlier = earlier_run({"commit": commit, "card": card, "jobs": options.jobs, "copies": options.copies})
     room = Path(tempfile.mkdtemp(prefix="programs"))
     for name in ("pipe", "log"):
         (room / name).mkdir(mode=0o700)
+    sites = sites_of_programs(room)
+    names = list(sites)
     table = {}
     with ThreadPoolExecutor(options.jobs) as jobs:
-        for name, result in zip(names, jobs.map(lambda name: run("native", room, name), names)):
+        for name, result in zip(names, jobs.map(lambda name: run("native", room, sites[name], name), names)):
             table[name] = {"native": result}
+        print(f"{len(names)} programs ran without cumux, {time.monotonic() - END + options.end:.0f} s since the start", flush=True)
         service = environment("service", room)
         subprocess.run([str(folder / "cumux"), "control", "--device", options.device, "-d"], env=service, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=True)
         rounds = [(name, number) for number in range(options.again) for name in names]
-        for (name, _), result in zip(rounds, jobs.map(lambda item: run("cumux", room, *item), rounds)):
+        for (name, _), result in zip(rounds, jobs.map(lambda item: run("cumux", room, sites[item[0]], *item), rounds)):
             table[name].setdefault("cumux", []).append(result)
         for name in names if options.copies else []:
-            table[name]["cumux"].append(run("cumux", room, name, "alone"))
+            table[name]["cumux"].append(run("cumux", room, sites[name], name, "alone"))
             with ThreadPoolExecutor(options.copies) as copies:
-                table[name]["cumux"] += copies.map(lambda number: run("cumux", room, name, f"copy-{number}"), range(options.copies))
+                table[name]["cumux"] += copies.map(lambda number: run("cumux", room, sites[name], name, f"copy-{number}"), range(options.copies))
     refused = refusals(room)
     subprocess.run([str(folder / "cumux"), "control"], input="quit -t 2\n", text=True, env=service, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
     late = []
@@ -198,7 +217,7 @@ def main():
         print(f"{'BAD ' if is_bad else 'ok  '} {name:<30} {native_s:6.1f} s {max(rows[-1]['cumux_s']):6.1f} s  {worst}{without}", flush=True)
     kept = [row for row in earlier["programs"] if row["program"] not in table]
     rows = kept + rows
-    result = {"date": str(date.today()), "card": card, "commit": commit, "versions": earlier["versions"] | versions(), "jobs": options.jobs, "copies": options.copies, "kept": len(kept), "refused": refused, "programs": rows}
+    result = {"date": str(date.today()), "card": card, "commit": commit, "versions": earlier["versions"] | versions(sorted(set(sites.values()))), "jobs": options.jobs, "copies": options.copies, "kept": len(kept), "refused": refused, "programs": rows}
     options.out.write_text(json.dumps(result, indent=1))
     if options.page:
         write_page(options.page, result)
