@@ -32,7 +32,7 @@ Managed memory is pinned host memory there, so `CU_DEVICE_ATTRIBUTE_CONCURRENT_M
 
 **Which of them programs ask for** is in their logs (`CUMUX_LOG`: \"is not supported\"). CuPy's and Numba's programs of `tests/programs` and 22 of
 NVIDIA's samples, from `clock` to `vectorAdd`, asked for none (`CUMUX_LOG=FILE cumux run --device sim:h200 -- PROGRAM`, 2026-11-25). `tests/gpu/programs.py` lists what Python programs on a card ask for:
-of those in `benches/results/2026-11-29-h200-engines.txt` only PyCUDA's textures asked for one of these, `cuModuleGetTexRef`.
+of the 300 in `docs/programs-on-a-card.md` one of PyCUDA's asked for texture references in PTX of its own (`cuModuleGetTexRef`), and three of PyTorch's, which then go on without, for memory that other nodes could reach (`cuMemCreate`).
 
 Old names of a function and its forms for per-thread default streams (`_ptsz`, `_ptds`) are answered like the function; they are counted and
 not listed.
