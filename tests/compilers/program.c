@@ -4,6 +4,7 @@
 //   program opened FOLDER      by libraries that it opens itself, by path and by name
 //   program plugin FOLDER      by a library of its own that is linked with them
 //   program jitlink FOLDER     with nvJitLink: texts, intermediate code, and what cannot be linked
+//   program plain              the same with the nvJitLink that it is linked with, by names without a version
 //   program text               prints the kernel
 //   program file FILE          loads what another program has compiled
 #define _GNU_SOURCE
@@ -105,31 +106,62 @@ static Compiler opened(void *library) {
                       symbol(library, "nvrtcGetCUBIN"), symbol(library, "nvrtcDestroyProgram")};
 }
 
-static void link_with(const char *what, void *library, const char *const *texts, const int *kinds, int count) {
+typedef struct {
+    int (*create)(void **, uint32_t, const char **);
+    int (*add)(void *, int, const void *, size_t, const char *);
+    int (*complete)(void *);
+    int (*log_size)(void *, size_t *);
+    int (*log)(void *, char *);
+    int (*size)(void *, size_t *);
+    int (*code)(void *, void *);
+    int (*destroy)(void **);
+} Linker;
+
+static void link_with(const char *what, const Linker *linker, const char *const *texts, const int *kinds, int count) {
     const char *options[] = {"-arch=sm_90", "-lto"};
     void *link;
     size_t size = 0;
-    int result = ((int (*)(void **, uint32_t, const char **))symbol(library, "__nvJitLinkCreate_13_0"))(&link, 2, options);
+    int result = linker->create(&link, 2, options);
     for (int i = 0; !result && i < count; ++i) {
         char name[16];
         snprintf(name, sizeof name, "text%d", i);
-        typedef int (*Add)(void *, int, const void *, size_t, const char *);
-        result = ((Add)symbol(library, "__nvJitLinkAddData_13_0"))(link, kinds[i], texts[i], strlen(texts[i]) + 1, name);
+        result = linker->add(link, kinds[i], texts[i], strlen(texts[i]) + 1, name);
     }
-    if (!result) result = ((int (*)(void *))symbol(library, "__nvJitLinkComplete_13_0"))(link);
+    if (!result) result = linker->complete(link);
     if (result) {
-        ((int (*)(void *, size_t *))symbol(library, "__nvJitLinkGetErrorLogSize_13_0"))(link, &size);
+        linker->log_size(link, &size);
         char *log = malloc(size + 1);
-        ((int (*)(void *, char *))symbol(library, "__nvJitLinkGetErrorLog_13_0"))(link, log);
+        linker->log(link, log);
         printf("%s: %d, %s", what, result, *log ? log : "\n");
         return;
     }
-    ((int (*)(void *, size_t *))symbol(library, "__nvJitLinkGetLinkedCubinSize_13_0"))(link, &size);
+    linker->size(link, &size);
     char *code = malloc(size + 1);
-    ((int (*)(void *, void *))symbol(library, "__nvJitLinkGetLinkedCubin_13_0"))(link, code);
+    linker->code(link, code);
     printf("%s: %d, %s, %d\n", what, result, code[0] == '.' ? "PTX" : "machine code", run(code));
-    ((int (*)(void **))symbol(library, "__nvJitLinkDestroy_13_0"))(&link);
+    linker->destroy(&link);
 }
+
+static void link_all(const Linker *linker) {
+    char intermediate[sizeof callee + 3] = "LTO";
+    strcat(intermediate, callee);
+    enum { CUBIN = 1, PTX = 2, LTO = 3 };
+    link_with("texts", linker, (const char *[]){caller, callee}, (int[]){PTX, PTX}, 2);
+    link_with("text as machine code", linker, (const char *[]){caller, callee}, (int[]){PTX, CUBIN}, 2);
+    link_with("intermediate", linker, (const char *[]){caller, intermediate}, (int[]){PTX, LTO}, 2);
+    link_with("missing", linker, (const char *[]){caller}, (int[]){PTX}, 1);
+}
+
+#ifdef LINKED_BY_PLAIN_NAMES
+int nvJitLinkCreate(void **, uint32_t, const char **);
+int nvJitLinkAddData(void *, int, const void *, size_t, const char *);
+int nvJitLinkComplete(void *);
+int nvJitLinkGetErrorLogSize(void *, size_t *);
+int nvJitLinkGetErrorLog(void *, char *);
+int nvJitLinkGetLinkedCubinSize(void *, size_t *);
+int nvJitLinkGetLinkedCubin(void *, void *);
+int nvJitLinkDestroy(void **);
+#endif
 
 int main(int count, char **arguments) {
     char path[4096];
@@ -158,13 +190,14 @@ int main(int count, char **arguments) {
     } else if (!strcmp(mode, "jitlink")) {
         snprintf(path, sizeof path, "%s/libnvJitLink.so.13", folder);
         void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        char intermediate[sizeof callee + 3] = "LTO";
-        strcat(intermediate, callee);
-        enum { CUBIN = 1, PTX = 2, LTO = 3 };
-        link_with("texts", library, (const char *[]){caller, callee}, (int[]){PTX, PTX}, 2);
-        link_with("text as machine code", library, (const char *[]){caller, callee}, (int[]){PTX, CUBIN}, 2);
-        link_with("intermediate", library, (const char *[]){caller, intermediate}, (int[]){PTX, LTO}, 2);
-        link_with("missing", library, (const char *[]){caller}, (int[]){PTX}, 1);
+#define LINKER(name) symbol(library, "__nvJitLink" name "_13_0")
+        link_all(&(Linker){LINKER("Create"), LINKER("AddData"), LINKER("Complete"), LINKER("GetErrorLogSize"), LINKER("GetErrorLog"),
+                           LINKER("GetLinkedCubinSize"), LINKER("GetLinkedCubin"), LINKER("Destroy")});
+#ifdef LINKED_BY_PLAIN_NAMES
+    } else if (!strcmp(mode, "plain")) {
+        link_all(&(Linker){nvJitLinkCreate, nvJitLinkAddData, nvJitLinkComplete, nvJitLinkGetErrorLogSize, nvJitLinkGetErrorLog,
+                           nvJitLinkGetLinkedCubinSize, nvJitLinkGetLinkedCubin, nvJitLinkDestroy});
+#endif
     } else if (!strcmp(mode, "text")) {
         fputs(kernel, stdout);
     } else if (!strcmp(mode, "file")) {

@@ -26,6 +26,7 @@ fn built() -> TempDir {
     cc("program.c", "program", &[]);
     cc("nvml.c", "nvml", &[]);
     cc("program.c", "linked", &with_nvrtc);
+    cc("program.c", "linker", &["-DLINKED_BY_PLAIN_NAMES", "-L.", "-l:libnvJitLink.so.13", "-Wl,-rpath,$ORIGIN"]);
     cc("program.c", "libplugin.so", &[&library[..], &with_nvrtc, &["-DPLUGIN"]].concat());
     cc("next.c", "libsecond.so", &[&library[..], &["-DSECOND"]].concat());
     cc("next.c", "libfirst.so", &[&library[..], &["-DFIRST"]].concat());
@@ -77,10 +78,13 @@ fn what_a_program_compiles_runs_on_a_software_gpu() {
 #[test]
 fn what_a_program_links_runs_on_a_software_gpu() {
     let folder = built();
-    let output = run(&[folder.path().join("program").to_str().unwrap(), "jitlink", folder.path().to_str().unwrap()]).output().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let expected =
         "texts: 0, PTX, 43\ntext as machine code: 0, PTX, 43\nintermediate: 0, PTX, 43\nmissing: 6, error   : Undefined reference to 'f' in 'text0'\n";
-    assert_eq!(out(&output), expected, "{output:?}");
+    for command in [[&at("program"), "jitlink", folder.path().to_str().unwrap()].as_slice(), &[&at("linker"), "plain"]] {
+        let output = run(command).output().unwrap();
+        assert_eq!(out(&output), expected, "{output:?}");
+    }
 }
 
 /// Triton starts `ptxas` as a program of its own, and loads what that has written.

@@ -417,7 +417,8 @@ placed! {
     ERROR, error_at, error, (handle: Handle, log: *mut c_void);
 }
 
-/// The names that programs are linked with: those of each version that its header has made.
+/// The names that programs are linked with: the plain ones, and those of each version that its
+/// header has made.
 macro_rules! exported {
     ($($version:ident: $create:ident $destroy:ident $add_data:ident $add_file:ident $complete:ident $cubin_size:ident $cubin:ident $error_size:ident $error:ident;)*) => {$(
         exported!(@ $create, create, (out: *mut Handle, count: c_uint, options: *const *const c_char));
@@ -447,6 +448,7 @@ macro_rules! exported {
 }
 
 exported! {
+    plain: nvJitLinkCreate nvJitLinkDestroy nvJitLinkAddData nvJitLinkAddFile nvJitLinkComplete nvJitLinkGetLinkedCubinSize nvJitLinkGetLinkedCubin nvJitLinkGetErrorLogSize nvJitLinkGetErrorLog;
     v12_0: __nvJitLinkCreate_12_0 __nvJitLinkDestroy_12_0 __nvJitLinkAddData_12_0 __nvJitLinkAddFile_12_0 __nvJitLinkComplete_12_0 __nvJitLinkGetLinkedCubinSize_12_0 __nvJitLinkGetLinkedCubin_12_0 __nvJitLinkGetErrorLogSize_12_0 __nvJitLinkGetErrorLog_12_0;
     v12_1: __nvJitLinkCreate_12_1 __nvJitLinkDestroy_12_1 __nvJitLinkAddData_12_1 __nvJitLinkAddFile_12_1 __nvJitLinkComplete_12_1 __nvJitLinkGetLinkedCubinSize_12_1 __nvJitLinkGetLinkedCubin_12_1 __nvJitLinkGetErrorLogSize_12_1 __nvJitLinkGetErrorLog_12_1;
     v12_2: __nvJitLinkCreate_12_2 __nvJitLinkDestroy_12_2 __nvJitLinkAddData_12_2 __nvJitLinkAddFile_12_2 __nvJitLinkComplete_12_2 __nvJitLinkGetLinkedCubinSize_12_2 __nvJitLinkGetLinkedCubin_12_2 __nvJitLinkGetErrorLogSize_12_2 __nvJitLinkGetErrorLog_12_2;
