@@ -4,7 +4,8 @@
 //   program opened FOLDER      by libraries that it opens itself, by path and by name
 //   program plugin FOLDER      by a library of its own that is linked with them
 //   program jitlink FOLDER     with nvJitLink: texts, intermediate code, and what cannot be linked
-//   program plain              the same with the nvJitLink that it is linked with, by names without a version
+//   program plain              the same with the nvJitLink that it is linked with, by plain names
+//   program plugins FOLDER     the same in libraries of its own that are linked with two versions of it
 //   program text               prints the kernel
 //   program file FILE          loads what another program has compiled
 #define _GNU_SOURCE
@@ -161,6 +162,11 @@ int nvJitLinkGetErrorLog(void *, char *);
 int nvJitLinkGetLinkedCubinSize(void *, size_t *);
 int nvJitLinkGetLinkedCubin(void *, void *);
 int nvJitLinkDestroy(void **);
+
+__attribute__((visibility("default"))) void link_by_plain_names(void) {
+    link_all(&(Linker){nvJitLinkCreate, nvJitLinkAddData, nvJitLinkComplete, nvJitLinkGetErrorLogSize, nvJitLinkGetErrorLog,
+                       nvJitLinkGetLinkedCubinSize, nvJitLinkGetLinkedCubin, nvJitLinkDestroy});
+}
 #endif
 
 int main(int count, char **arguments) {
@@ -169,6 +175,7 @@ int main(int count, char **arguments) {
     if (!strcmp(mode, "opened")) {
         // A program that asks whether there is a compiler, before there is one.
         if (dlsym(RTLD_DEFAULT, "nvrtcCompileProgram")) printf("FAIL: a compiler that nobody has opened\n");
+        if (dlsym(RTLD_DEFAULT, "nvJitLinkCreate")) printf("FAIL: a linker that nobody has opened\n");
         snprintf(path, sizeof path, "%s/libnvrtc.so.13", folder);
         Compiler compiler = opened(dlopen(path, RTLD_NOW | RTLD_LOCAL));
         compile("by path", &compiler);
@@ -195,9 +202,14 @@ int main(int count, char **arguments) {
                            LINKER("GetLinkedCubinSize"), LINKER("GetLinkedCubin"), LINKER("Destroy")});
 #ifdef LINKED_BY_PLAIN_NAMES
     } else if (!strcmp(mode, "plain")) {
-        link_all(&(Linker){nvJitLinkCreate, nvJitLinkAddData, nvJitLinkComplete, nvJitLinkGetErrorLogSize, nvJitLinkGetErrorLog,
-                           nvJitLinkGetLinkedCubinSize, nvJitLinkGetLinkedCubin, nvJitLinkDestroy});
+        link_by_plain_names();
 #endif
+    } else if (!strcmp(mode, "plugins")) {
+        const char *plugins[] = {"libolder.so", "libnewer.so"};
+        for (int i = 0; i < 2; ++i) {
+            snprintf(path, sizeof path, "%s/%s", folder, plugins[i]);
+            ((void (*)(void))symbol(dlopen(path, RTLD_NOW | RTLD_LOCAL), "link_by_plain_names"))();
+        }
     } else if (!strcmp(mode, "text")) {
         fputs(kernel, stdout);
     } else if (!strcmp(mode, "file")) {

@@ -43,8 +43,8 @@ run)
   [ -z "${LIMIT:-}" ] || echo $(($(date +%s) + LIMIT)) > "$results/end"
   CUMUX_TEST_CARD=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits | head -1)
   export CUMUX_TEST_CARD CUMUX_TEST_ROOT="$folder/root" CUMUX_TEST_CUDA=cuda:0 CUMUX_TEST_DEVICE=cuda:0
-  { date -u +%F; cat "$folder/commit"; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; } | tr '\n' ' ' > "$out"
-  echo >> "$out"
+  printf '%s, %s: `%stests/gpu/gpu.sh run FOLDER OUT%s` at %s\n' "$(date -u +%F)" "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)" \
+    "${LIMIT:+LIMIT=$LIMIT }${JOBS:+JOBS=$JOBS }" "${4:+ '$4'}" "$(cat "$folder/commit")" > "$out"
   {
     "$folder/release/deps/card" --list | sed -n 's/: test$//p' | grep -E "$pattern" | sed 's/^/card /'
     # Not here: what needs models of the software GPU or its number of devices; memory_locality needs

@@ -34,36 +34,44 @@ arguments.add_argument("--page", type=Path, help="writes docs/programs-on-a-card
 arguments.add_argument("--with", dest="sites", action="append", default=[], metavar="SITE[:SITE…]", help="folders of packages, as in PYTHONPATH, for the programs that need them; may be given several times")
 options = arguments.parse_args()
 folder = options.folder.resolve()
+# Programs run in a folder of their own.
+options.sites = [[Path(part).resolve() for part in site.split(":")] for site in options.sites]
+if missing := [str(part) for site in options.sites for part in site if not part.is_dir()]:
+    arguments.error(f"--with: there is no folder {', '.join(missing)}")
 END = time.monotonic() + options.end
 LATE = "no time was left"
 CASES = Path(__file__).with_name("programs_run.py")
 
 
-def environment(mode, room, site=""):
+def environment(mode, room, site=()):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "CUMUX_"))} | {"CUDA_MPS_PIPE_DIRECTORY": str(room / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(room / "log")}
     if site:
-        env["PYTHONPATH"] = f"{site}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+        env["PYTHONPATH"] = ":".join([*map(str, site), *filter(None, [os.environ.get("PYTHONPATH")])])
     if mode == "cumux":
         env["LD_LIBRARY_PATH"] = f"{folder / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
     return env
 
 
+SITES = [[], *options.sites]
+"""Folders of packages beside those of the machine."""
+
+
 def sites_of_programs(room):
-    """Each program with the packages that it needs; those of the machine's own packages last, because they are the short ones."""
+    """Each program with the number of its packages in `SITES`. Those of the machine's own packages come last, because they are the short ones."""
     found = {}
-    for site in ["", *options.sites]:
-        said = subprocess.run([sys.executable, str(CASES), "--list"], env=environment("native", room, site), capture_output=True, text=True)
+    for number, site in enumerate(SITES):
+        said = subprocess.run([sys.executable, str(CASES), "--list"], env=environment("native", room, site), cwd=room, capture_output=True, text=True)
         if said.returncode:
-            sys.exit(f"the programs cannot be listed with {site or 'the packages of this machine'}: {tail(said.stderr, room / 'none')}")
+            sys.exit(f"the programs cannot be listed with {':'.join(map(str, site)) or 'the packages of this machine'}: {tail(said.stderr, room / 'none')}")
         for name in said.stdout.split():
-            found.setdefault(name, site)
-    chosen = {name: site for name, site in found.items() if re.search(options.only, name)}
+            found.setdefault(name, number)
+    chosen = {name: number for name, number in found.items() if re.search(options.only, name)}
     return dict(sorted(chosen.items(), key=lambda item: not item[1]))
 
 
 def run(mode, room, site, name, number=0):
     """(numbers or None, seconds, why it failed)."""
-    env = environment(mode, room, site)
+    env = environment(mode, room, SITES[site])
     log = room / f"{name}-{number}.log"
     if mode == "cumux":
         env["CUMUX_LOG"] = str(log)
@@ -114,22 +122,29 @@ def alike(ours, theirs):
 
 
 def versions(sites):
-    """The versions of the packages that programs of these sites found there."""
+    """The versions of the packages that programs with these numbers of sites found."""
     found = {}
-    folders = [folder for site in sites for folder in site.split(":") if folder]
     for package in ("torch", "triton", "transformers", "cupy-cuda13x", "jax", "flax", "numba-cuda", "torchvision", "torchaudio", "timm", "peft", "accelerate", "pytorch-lightning", "torch-geometric", "gpytorch", "numpyro", "nvidia-nccl-cu13", "nvidia-cublas", "nvidia-cudnn-cu13", "taichi", "bitsandbytes", "cuda-cccl", "liger-kernel", "torchao", "warp-lang", "nvmath-python", "openmm", "xgboost", "cuda-quantum-cu13", "nvidia-cutlass-dsl", "quack-kernels", "onnxruntime-gpu", "vllm", "fla-core", "cutensor-cu13", "tilelang", "nvidia-dali-cuda130", "tinygrad", "mlx", "mujoco-warp", "catboost", "diffusers", "ultralytics", "cuequivariance", "sglang", "sglang-kernel", "cudf-cu13", "rmm-cu13", "cuml-cu13", "cuvs-cu13", "gpu4pyscf-cuda13x", "pyscf", "tensorflow", "keras", "ctranslate2", "faster-whisper", "xllamacpp-cuda12x", "faiss-gpu", "spconv-cu126", "lmdeploy", "xformers", "open3d", "pycuda", "pyvkfft", "cutensornet-cu13", "custatevec-cu13", "nvidia-cudss-cu13", "cvcuda-cu13", "nvidia-nvimgcodec-cu13"):
-        there = {one.version for path in [[folder] for folder in folders] + [sys.path] for one in metadata.distributions(name=package, path=path)}
+        def first(path):
+            return [one.version for one in metadata.distributions(name=package, path=path) if one.version][:1]
+        # A program may take a package from any folder of its site.
+        there = [version for site in sites for version in ([one for folder in SITES[site] for one in first([str(folder)])] or first(sys.path))]
         if there:
-            found[package] = " and ".join(sorted(there))
+            found[package] = list(dict.fromkeys(there))
     return found
+
+
+def united(earlier, now):
+    """What two runs have found for each name."""
+    return {name: list(dict.fromkeys([*earlier.get(name, []), *now.get(name, [])])) for name in [*earlier, *(name for name in now if name not in earlier)]}
 
 
 PAGE = """# Python programs on a card
 
 Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py`, `programs_corners.py`, `programs_interfaces.py`, `programs_carried.py`, `programs_science.py`, `programs_inference.py`, `programs_frameworks.py`, `programs_serving.py`, `programs_tables.py`, `programs_chemistry.py`, `programs_tensorflow.py`, `programs_engines.py`, `programs_libraries.py` and `programs_edges.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
-cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux, {neither} fail without it, too, and {bad} fail through it alone.{copies}{kept}
+cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux. Failed, or with other numbers, through cumux alone: {bad}. Without numbers to compare with, because they failed or were late without cumux: {neither}.{copies}{kept}
 
-Versions: {versions}.
+Versions: {versions}. Packages that cannot be installed together lay in folders of their own; where a package has two versions, programs ran with one or the other.
 
 | program | result | time with / without |
 |---|---|---|
@@ -147,11 +162,11 @@ def is_right(row):
 
 def write_page(path, result):
     rows = result["programs"]
-    table = [f"| {row['program'].replace('_', ' ')} | {shorten(row['result'])} | {max(row['cumux_s']) / row['native_s']:.2f} |" for row in rows]
+    table = [f"| {row['program'].replace('_', ' ')} | {shorten(row['result'])} | {max(row['cumux_s']) / max(row['native_s'], 0.1):.2f} |" for row in rows]
     path.write_text(PAGE.format(
         **{key: result[key] for key in ("card", "commit", "date", "jobs")}, right=sum(is_right(row) for row in rows), neither=sum(not row["bad"] and not is_right(row) for row in rows),
         bad=sum(row["bad"] for row in rows), copies=COPIES.format(copies=result["copies"]) if result["copies"] else "", kept=KEPT.format(kept=result["kept"]) if result["kept"] else "", all=len(rows), rows="\n".join(table),
-        versions=", ".join(f"{name} {version}" for name, version in result["versions"].items())))
+        versions=", ".join(f"{name} {' and '.join(there)}" for name, there in result["versions"].items())))
 
 
 def shorten(text):
@@ -162,7 +177,7 @@ def shorten(text):
 def earlier_run(this):
     """The run whose rows are kept: only one that did the same with the same build."""
     if not options.keep:
-        return {"programs": [], "versions": {}}
+        return {"programs": [], "versions": {}, "refused": {}}
     earlier = json.loads(options.keep.read_text())
     differs = [f"{key} was {earlier.get(key)}, is {value}" for key, value in this.items() if earlier.get(key) != value]
     if differs:
@@ -213,11 +228,13 @@ def main():
         without = "" if numbers is not None else f" [without cumux: {why}]"
         is_bad = numbers is not None and worst.startswith(("FAILED", "WRONG", "other"))
         bad += is_bad
-        rows.append({"program": name, "result": worst + without, "bad": is_bad, "native_s": round(native_s, 1), "cumux_s": [round(s, 1) for _, s, _ in results["cumux"]]})
+        rows.append({"program": name, "site": sites[name], "result": worst + without, "bad": is_bad, "native_s": round(native_s, 1), "cumux_s": [round(s, 1) for _, s, _ in results["cumux"]]})
         print(f"{'BAD ' if is_bad else 'ok  '} {name:<30} {native_s:6.1f} s {max(rows[-1]['cumux_s']):6.1f} s  {worst}{without}", flush=True)
     kept = [row for row in earlier["programs"] if row["program"] not in table]
     rows = kept + rows
-    result = {"date": str(date.today()), "card": card, "commit": commit, "versions": earlier["versions"] | versions(sorted(set(sites.values()))), "jobs": options.jobs, "copies": options.copies, "kept": len(kept), "refused": refused, "programs": rows}
+    kept_names = {row["program"] for row in kept}
+    refused = united({function: [name for name in askers if name in kept_names] for function, askers in earlier["refused"].items()}, refused)
+    result = {"date": str(date.today()), "card": card, "commit": commit, "versions": united(earlier["versions"], versions(sorted(set(sites.values())))), "jobs": options.jobs, "copies": options.copies, "kept": len(kept), "refused": refused, "programs": rows}
     options.out.write_text(json.dumps(result, indent=1))
     if options.page:
         write_page(options.page, result)

@@ -22,11 +22,16 @@ fn built() -> TempDir {
     let library = ["-shared", "-fPIC"];
     cc("nvrtc.c", "libnvrtc.so.13", &[&library[..], &["-Wl,-soname,libnvrtc.so.13"]].concat());
     cc("nvjitlink.c", "libnvJitLink.so.13", &[&library[..], &["-Wl,-soname,libnvJitLink.so.13"]].concat());
+    cc("nvjitlink.c", "libnvJitLink.so.12", &[&library[..], &["-DOLDER", "-Wl,-soname,libnvJitLink.so.12"]].concat());
     let with_nvrtc = ["-DLINKED", "-L.", "-l:libnvrtc.so.13", "-Wl,-rpath,$ORIGIN"];
     cc("program.c", "program", &[]);
     cc("nvml.c", "nvml", &[]);
     cc("program.c", "linked", &with_nvrtc);
-    cc("program.c", "linker", &["-DLINKED_BY_PLAIN_NAMES", "-L.", "-l:libnvJitLink.so.13", "-Wl,-rpath,$ORIGIN"]);
+    let with_linker = ["-DLINKED_BY_PLAIN_NAMES", "-L.", "-l:libnvJitLink.so.13", "-Wl,-rpath,$ORIGIN"];
+    cc("program.c", "linker", &with_linker);
+    cc("program.c", "libnewer.so", &[&library[..], &with_linker].concat());
+    let with_older = with_linker.map(|option| if option == "-l:libnvJitLink.so.13" { "-l:libnvJitLink.so.12" } else { option });
+    cc("program.c", "libolder.so", &[&library[..], &with_older].concat());
     cc("program.c", "libplugin.so", &[&library[..], &with_nvrtc, &["-DPLUGIN"]].concat());
     cc("next.c", "libsecond.so", &[&library[..], &["-DSECOND"]].concat());
     cc("next.c", "libfirst.so", &[&library[..], &["-DFIRST"]].concat());
@@ -85,6 +90,10 @@ fn what_a_program_links_runs_on_a_software_gpu() {
         let output = run(command).output().unwrap();
         assert_eq!(out(&output), expected, "{output:?}");
     }
+    // Two libraries of a program, each with a version of its own.
+    let output = run(&[&at("program"), "plugins", folder.path().to_str().unwrap()]).output().unwrap();
+    let of_older = expected.replace("intermediate: 0, PTX, 43", "intermediate: 0, PTX, 44");
+    assert_eq!(out(&output), of_older + expected, "{output:?}");
 }
 
 /// Triton starts `ptxas` as a program of its own, and loads what that has written.

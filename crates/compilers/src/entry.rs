@@ -1,4 +1,4 @@
-//! `dlsym` itself, and the real one.
+//! `dlsym` itself, and the real one; and the names by which programs are linked.
 #![expect(clippy::disallowed_types, reason = "the address of a function, found once, and read by machine code")]
 
 use core::ffi::{c_char, c_void};
@@ -94,3 +94,42 @@ pub(crate) fn look_up(handle: *mut c_void, name: &str) -> *mut c_void {
     // SAFETY: a handle of the caller's, or `RTLD_NEXT`, and a string.
     unsafe { real(handle, name.as_ptr()) }
 }
+
+/// Functions by the names with which programs are linked. Each goes on by a jump, with its
+/// arguments as they were, to where [`resolve`](crate::resolve) says for its caller.
+macro_rules! entrances {
+    ($($name:ident)*) => {$(
+        const _: () = {
+            extern "C" fn resolve(caller: *const core::ffi::c_void) -> *mut core::ffi::c_void {
+                $crate::resolve(stringify!($name), caller)
+            }
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            unsafe extern "C" fn $name() {
+                core::arch::naked_asm!(
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push rcx",
+                    "push r8",
+                    "push r9",
+                    "sub rsp, 8",
+                    // The return address.
+                    "mov rdi, qword ptr [rsp + 56]",
+                    "call {resolve}",
+                    "add rsp, 8",
+                    "pop r9",
+                    "pop r8",
+                    "pop rcx",
+                    "pop rdx",
+                    "pop rsi",
+                    "pop rdi",
+                    "jmp rax",
+                    resolve = sym resolve,
+                )
+            }
+        };
+    )*};
+}
+pub(crate) use entrances;

@@ -4,6 +4,7 @@
 //! have a real one, too. Beside it this file collects what the program gives. PTX is linked by
 //! `cumux_fatbin::link`; intermediate code (LTO) is first compiled to PTX, by the library itself.
 
+use crate::entry::entrances;
 use crate::real::{Libraries, PLACES, function};
 use crate::{COptions, guard, options, options_of};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -19,7 +20,7 @@ const SUCCESS: c_int = 0;
 /// `NVJITLINK_ERROR_INVALID_INPUT`.
 const INVALID_INPUT: c_int = 3;
 /// `NVJITLINK_ERROR_INTERNAL`, which the real one answers where names are missing, too.
-const INTERNAL: c_int = 6;
+pub(crate) const INTERNAL: c_int = 6;
 /// `NVJITLINK_ERROR_PTX_COMPILE`.
 const PTX_COMPILE: c_int = 4;
 /// `NVJITLINK_INPUT_LTOIR`.
@@ -82,6 +83,17 @@ static LINKS: Mutex<BTreeMap<usize, Link>> = Mutex::new(BTreeMap::new());
 
 fn links() -> MutexGuard<'static, BTreeMap<usize, Link>> {
     LINKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a link has made, if it was made here. A copy: the real functions are not called under the
+/// lock.
+fn result_of(handle: Handle) -> Option<Vec<u8>> {
+    links().get(&handle.addr())?.result.clone()
+}
+
+/// What is wrong with a link, with its NUL, if that was found here.
+fn log_of(handle: Handle) -> Option<Vec<u8>> {
+    links().get(&handle.addr()).filter(|link| !link.log.is_empty()).map(|link| [link.log.as_bytes(), b"\0"].concat())
 }
 
 /// The functions that are answered here.
@@ -304,7 +316,7 @@ impl Real {
     }
 
     unsafe fn cubin_size(&self, handle: Handle, size: *mut usize) -> c_int {
-        match links().get(&handle.addr()).and_then(|link| link.result.as_ref()).filter(|_| !size.is_null()) {
+        match result_of(handle).filter(|_| !size.is_null()) {
             Some(result) => {
                 // SAFETY: not null, and the caller's place for a size.
                 unsafe { size.write_unaligned(result.len()) };
@@ -316,7 +328,7 @@ impl Real {
     }
 
     unsafe fn cubin(&self, handle: Handle, cubin: *mut c_void) -> c_int {
-        match links().get(&handle.addr()).and_then(|link| link.result.as_ref()).filter(|_| !cubin.is_null()) {
+        match result_of(handle).filter(|_| !cubin.is_null()) {
             Some(result) => {
                 // SAFETY: the caller has asked for the size, and has that much room.
                 unsafe { core::ptr::copy_nonoverlapping(result.as_ptr(), cubin.cast::<u8>(), result.len()) };
@@ -328,10 +340,10 @@ impl Real {
     }
 
     unsafe fn error_size(&self, handle: Handle, size: *mut usize) -> c_int {
-        match links().get(&handle.addr()).filter(|link| !link.log.is_empty() && !size.is_null()) {
-            Some(link) => {
+        match log_of(handle).filter(|_| !size.is_null()) {
+            Some(log) => {
                 // SAFETY: not null, and the caller's place for a size.
-                unsafe { size.write_unaligned(link.log.len() + 1) };
+                unsafe { size.write_unaligned(log.len()) };
                 SUCCESS
             }
             // SAFETY: the caller's own arguments.
@@ -340,9 +352,8 @@ impl Real {
     }
 
     unsafe fn error(&self, handle: Handle, log: *mut c_void) -> c_int {
-        match links().get(&handle.addr()).filter(|link| !link.log.is_empty() && !log.is_null()) {
-            Some(link) => {
-                let text = [link.log.as_bytes(), b"\0"].concat();
+        match log_of(handle).filter(|_| !log.is_null()) {
+            Some(text) => {
                 // SAFETY: the caller has asked for the size, and has that much room.
                 unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), log.cast::<u8>(), text.len()) };
                 SUCCESS
@@ -417,58 +428,30 @@ placed! {
     ERROR, error_at, error, (handle: Handle, log: *mut c_void);
 }
 
-/// The names that programs are linked with: the plain ones, and those of each version that its
-/// header has made.
-macro_rules! exported {
-    ($($version:ident: $create:ident $destroy:ident $add_data:ident $add_file:ident $complete:ident $cubin_size:ident $cubin:ident $error_size:ident $error:ident;)*) => {$(
-        exported!(@ $create, create, (out: *mut Handle, count: c_uint, options: *const *const c_char));
-        exported!(@ $destroy, destroy, (handle: *mut Handle));
-        exported!(@ $add_data, add_data, (handle: Handle, kind: c_int, data: *const c_void, bytes: usize, name: *const c_char));
-        exported!(@ $add_file, add_file, (handle: Handle, kind: c_int, path: *const c_char));
-        exported!(@ $complete, complete, (handle: Handle));
-        exported!(@ $cubin_size, cubin_size, (handle: Handle, size: *mut usize));
-        exported!(@ $cubin, cubin, (handle: Handle, cubin: *mut c_void));
-        exported!(@ $error_size, error_size, (handle: Handle, size: *mut usize));
-        exported!(@ $error, error, (handle: Handle, log: *mut c_void));
-    )*};
-    (@ $name:ident, $method:ident, ($($argument:ident: $type:ty),*)) => {
-        #[doc = concat!("`", stringify!($name), "` of programs that are linked with nvJitLink.")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            guard(INTERNAL, || {
-                let suffix = Function::named(stringify!($name)).map_or("", |(_, suffix)| suffix);
-                match LIBRARIES.linked(stringify!($name), SONAME, |handle| Real::load(handle, suffix)) {
-                    // SAFETY: the caller vouches for its arguments.
-                    Some(real) => unsafe { real.$method($($argument),*) },
-                    None => INTERNAL,
-                }
-            })
-        }
-    };
-}
-
-exported! {
-    plain: nvJitLinkCreate nvJitLinkDestroy nvJitLinkAddData nvJitLinkAddFile nvJitLinkComplete nvJitLinkGetLinkedCubinSize nvJitLinkGetLinkedCubin nvJitLinkGetErrorLogSize nvJitLinkGetErrorLog;
-    v12_0: __nvJitLinkCreate_12_0 __nvJitLinkDestroy_12_0 __nvJitLinkAddData_12_0 __nvJitLinkAddFile_12_0 __nvJitLinkComplete_12_0 __nvJitLinkGetLinkedCubinSize_12_0 __nvJitLinkGetLinkedCubin_12_0 __nvJitLinkGetErrorLogSize_12_0 __nvJitLinkGetErrorLog_12_0;
-    v12_1: __nvJitLinkCreate_12_1 __nvJitLinkDestroy_12_1 __nvJitLinkAddData_12_1 __nvJitLinkAddFile_12_1 __nvJitLinkComplete_12_1 __nvJitLinkGetLinkedCubinSize_12_1 __nvJitLinkGetLinkedCubin_12_1 __nvJitLinkGetErrorLogSize_12_1 __nvJitLinkGetErrorLog_12_1;
-    v12_2: __nvJitLinkCreate_12_2 __nvJitLinkDestroy_12_2 __nvJitLinkAddData_12_2 __nvJitLinkAddFile_12_2 __nvJitLinkComplete_12_2 __nvJitLinkGetLinkedCubinSize_12_2 __nvJitLinkGetLinkedCubin_12_2 __nvJitLinkGetErrorLogSize_12_2 __nvJitLinkGetErrorLog_12_2;
-    v12_3: __nvJitLinkCreate_12_3 __nvJitLinkDestroy_12_3 __nvJitLinkAddData_12_3 __nvJitLinkAddFile_12_3 __nvJitLinkComplete_12_3 __nvJitLinkGetLinkedCubinSize_12_3 __nvJitLinkGetLinkedCubin_12_3 __nvJitLinkGetErrorLogSize_12_3 __nvJitLinkGetErrorLog_12_3;
-    v12_4: __nvJitLinkCreate_12_4 __nvJitLinkDestroy_12_4 __nvJitLinkAddData_12_4 __nvJitLinkAddFile_12_4 __nvJitLinkComplete_12_4 __nvJitLinkGetLinkedCubinSize_12_4 __nvJitLinkGetLinkedCubin_12_4 __nvJitLinkGetErrorLogSize_12_4 __nvJitLinkGetErrorLog_12_4;
-    v12_5: __nvJitLinkCreate_12_5 __nvJitLinkDestroy_12_5 __nvJitLinkAddData_12_5 __nvJitLinkAddFile_12_5 __nvJitLinkComplete_12_5 __nvJitLinkGetLinkedCubinSize_12_5 __nvJitLinkGetLinkedCubin_12_5 __nvJitLinkGetErrorLogSize_12_5 __nvJitLinkGetErrorLog_12_5;
-    v12_6: __nvJitLinkCreate_12_6 __nvJitLinkDestroy_12_6 __nvJitLinkAddData_12_6 __nvJitLinkAddFile_12_6 __nvJitLinkComplete_12_6 __nvJitLinkGetLinkedCubinSize_12_6 __nvJitLinkGetLinkedCubin_12_6 __nvJitLinkGetErrorLogSize_12_6 __nvJitLinkGetErrorLog_12_6;
-    v12_7: __nvJitLinkCreate_12_7 __nvJitLinkDestroy_12_7 __nvJitLinkAddData_12_7 __nvJitLinkAddFile_12_7 __nvJitLinkComplete_12_7 __nvJitLinkGetLinkedCubinSize_12_7 __nvJitLinkGetLinkedCubin_12_7 __nvJitLinkGetErrorLogSize_12_7 __nvJitLinkGetErrorLog_12_7;
-    v12_8: __nvJitLinkCreate_12_8 __nvJitLinkDestroy_12_8 __nvJitLinkAddData_12_8 __nvJitLinkAddFile_12_8 __nvJitLinkComplete_12_8 __nvJitLinkGetLinkedCubinSize_12_8 __nvJitLinkGetLinkedCubin_12_8 __nvJitLinkGetErrorLogSize_12_8 __nvJitLinkGetErrorLog_12_8;
-    v12_9: __nvJitLinkCreate_12_9 __nvJitLinkDestroy_12_9 __nvJitLinkAddData_12_9 __nvJitLinkAddFile_12_9 __nvJitLinkComplete_12_9 __nvJitLinkGetLinkedCubinSize_12_9 __nvJitLinkGetLinkedCubin_12_9 __nvJitLinkGetErrorLogSize_12_9 __nvJitLinkGetErrorLog_12_9;
-    v13_0: __nvJitLinkCreate_13_0 __nvJitLinkDestroy_13_0 __nvJitLinkAddData_13_0 __nvJitLinkAddFile_13_0 __nvJitLinkComplete_13_0 __nvJitLinkGetLinkedCubinSize_13_0 __nvJitLinkGetLinkedCubin_13_0 __nvJitLinkGetErrorLogSize_13_0 __nvJitLinkGetErrorLog_13_0;
-    v13_1: __nvJitLinkCreate_13_1 __nvJitLinkDestroy_13_1 __nvJitLinkAddData_13_1 __nvJitLinkAddFile_13_1 __nvJitLinkComplete_13_1 __nvJitLinkGetLinkedCubinSize_13_1 __nvJitLinkGetLinkedCubin_13_1 __nvJitLinkGetErrorLogSize_13_1 __nvJitLinkGetErrorLog_13_1;
-    v13_2: __nvJitLinkCreate_13_2 __nvJitLinkDestroy_13_2 __nvJitLinkAddData_13_2 __nvJitLinkAddFile_13_2 __nvJitLinkComplete_13_2 __nvJitLinkGetLinkedCubinSize_13_2 __nvJitLinkGetLinkedCubin_13_2 __nvJitLinkGetErrorLogSize_13_2 __nvJitLinkGetErrorLog_13_2;
-    v13_3: __nvJitLinkCreate_13_3 __nvJitLinkDestroy_13_3 __nvJitLinkAddData_13_3 __nvJitLinkAddFile_13_3 __nvJitLinkComplete_13_3 __nvJitLinkGetLinkedCubinSize_13_3 __nvJitLinkGetLinkedCubin_13_3 __nvJitLinkGetErrorLogSize_13_3 __nvJitLinkGetErrorLog_13_3;
-    v13_4: __nvJitLinkCreate_13_4 __nvJitLinkDestroy_13_4 __nvJitLinkAddData_13_4 __nvJitLinkAddFile_13_4 __nvJitLinkComplete_13_4 __nvJitLinkGetLinkedCubinSize_13_4 __nvJitLinkGetLinkedCubin_13_4 __nvJitLinkGetErrorLogSize_13_4 __nvJitLinkGetErrorLog_13_4;
-    v13_5: __nvJitLinkCreate_13_5 __nvJitLinkDestroy_13_5 __nvJitLinkAddData_13_5 __nvJitLinkAddFile_13_5 __nvJitLinkComplete_13_5 __nvJitLinkGetLinkedCubinSize_13_5 __nvJitLinkGetLinkedCubin_13_5 __nvJitLinkGetErrorLogSize_13_5 __nvJitLinkGetErrorLog_13_5;
-    v13_6: __nvJitLinkCreate_13_6 __nvJitLinkDestroy_13_6 __nvJitLinkAddData_13_6 __nvJitLinkAddFile_13_6 __nvJitLinkComplete_13_6 __nvJitLinkGetLinkedCubinSize_13_6 __nvJitLinkGetLinkedCubin_13_6 __nvJitLinkGetErrorLogSize_13_6 __nvJitLinkGetErrorLog_13_6;
-    v13_7: __nvJitLinkCreate_13_7 __nvJitLinkDestroy_13_7 __nvJitLinkAddData_13_7 __nvJitLinkAddFile_13_7 __nvJitLinkComplete_13_7 __nvJitLinkGetLinkedCubinSize_13_7 __nvJitLinkGetLinkedCubin_13_7 __nvJitLinkGetErrorLogSize_13_7 __nvJitLinkGetErrorLog_13_7;
-    v13_8: __nvJitLinkCreate_13_8 __nvJitLinkDestroy_13_8 __nvJitLinkAddData_13_8 __nvJitLinkAddFile_13_8 __nvJitLinkComplete_13_8 __nvJitLinkGetLinkedCubinSize_13_8 __nvJitLinkGetLinkedCubin_13_8 __nvJitLinkGetErrorLogSize_13_8 __nvJitLinkGetErrorLog_13_8;
-    v13_9: __nvJitLinkCreate_13_9 __nvJitLinkDestroy_13_9 __nvJitLinkAddData_13_9 __nvJitLinkAddFile_13_9 __nvJitLinkComplete_13_9 __nvJitLinkGetLinkedCubinSize_13_9 __nvJitLinkGetLinkedCubin_13_9 __nvJitLinkGetErrorLogSize_13_9 __nvJitLinkGetErrorLog_13_9;
+// The names that programs are linked with: the plain ones, and those of each version that its
+// header has made.
+entrances! {
+    nvJitLinkCreate nvJitLinkDestroy nvJitLinkAddData nvJitLinkAddFile nvJitLinkComplete nvJitLinkGetLinkedCubinSize nvJitLinkGetLinkedCubin nvJitLinkGetErrorLogSize nvJitLinkGetErrorLog
+    __nvJitLinkCreate_12_0 __nvJitLinkDestroy_12_0 __nvJitLinkAddData_12_0 __nvJitLinkAddFile_12_0 __nvJitLinkComplete_12_0 __nvJitLinkGetLinkedCubinSize_12_0 __nvJitLinkGetLinkedCubin_12_0 __nvJitLinkGetErrorLogSize_12_0 __nvJitLinkGetErrorLog_12_0
+    __nvJitLinkCreate_12_1 __nvJitLinkDestroy_12_1 __nvJitLinkAddData_12_1 __nvJitLinkAddFile_12_1 __nvJitLinkComplete_12_1 __nvJitLinkGetLinkedCubinSize_12_1 __nvJitLinkGetLinkedCubin_12_1 __nvJitLinkGetErrorLogSize_12_1 __nvJitLinkGetErrorLog_12_1
+    __nvJitLinkCreate_12_2 __nvJitLinkDestroy_12_2 __nvJitLinkAddData_12_2 __nvJitLinkAddFile_12_2 __nvJitLinkComplete_12_2 __nvJitLinkGetLinkedCubinSize_12_2 __nvJitLinkGetLinkedCubin_12_2 __nvJitLinkGetErrorLogSize_12_2 __nvJitLinkGetErrorLog_12_2
+    __nvJitLinkCreate_12_3 __nvJitLinkDestroy_12_3 __nvJitLinkAddData_12_3 __nvJitLinkAddFile_12_3 __nvJitLinkComplete_12_3 __nvJitLinkGetLinkedCubinSize_12_3 __nvJitLinkGetLinkedCubin_12_3 __nvJitLinkGetErrorLogSize_12_3 __nvJitLinkGetErrorLog_12_3
+    __nvJitLinkCreate_12_4 __nvJitLinkDestroy_12_4 __nvJitLinkAddData_12_4 __nvJitLinkAddFile_12_4 __nvJitLinkComplete_12_4 __nvJitLinkGetLinkedCubinSize_12_4 __nvJitLinkGetLinkedCubin_12_4 __nvJitLinkGetErrorLogSize_12_4 __nvJitLinkGetErrorLog_12_4
+    __nvJitLinkCreate_12_5 __nvJitLinkDestroy_12_5 __nvJitLinkAddData_12_5 __nvJitLinkAddFile_12_5 __nvJitLinkComplete_12_5 __nvJitLinkGetLinkedCubinSize_12_5 __nvJitLinkGetLinkedCubin_12_5 __nvJitLinkGetErrorLogSize_12_5 __nvJitLinkGetErrorLog_12_5
+    __nvJitLinkCreate_12_6 __nvJitLinkDestroy_12_6 __nvJitLinkAddData_12_6 __nvJitLinkAddFile_12_6 __nvJitLinkComplete_12_6 __nvJitLinkGetLinkedCubinSize_12_6 __nvJitLinkGetLinkedCubin_12_6 __nvJitLinkGetErrorLogSize_12_6 __nvJitLinkGetErrorLog_12_6
+    __nvJitLinkCreate_12_7 __nvJitLinkDestroy_12_7 __nvJitLinkAddData_12_7 __nvJitLinkAddFile_12_7 __nvJitLinkComplete_12_7 __nvJitLinkGetLinkedCubinSize_12_7 __nvJitLinkGetLinkedCubin_12_7 __nvJitLinkGetErrorLogSize_12_7 __nvJitLinkGetErrorLog_12_7
+    __nvJitLinkCreate_12_8 __nvJitLinkDestroy_12_8 __nvJitLinkAddData_12_8 __nvJitLinkAddFile_12_8 __nvJitLinkComplete_12_8 __nvJitLinkGetLinkedCubinSize_12_8 __nvJitLinkGetLinkedCubin_12_8 __nvJitLinkGetErrorLogSize_12_8 __nvJitLinkGetErrorLog_12_8
+    __nvJitLinkCreate_12_9 __nvJitLinkDestroy_12_9 __nvJitLinkAddData_12_9 __nvJitLinkAddFile_12_9 __nvJitLinkComplete_12_9 __nvJitLinkGetLinkedCubinSize_12_9 __nvJitLinkGetLinkedCubin_12_9 __nvJitLinkGetErrorLogSize_12_9 __nvJitLinkGetErrorLog_12_9
+    __nvJitLinkCreate_13_0 __nvJitLinkDestroy_13_0 __nvJitLinkAddData_13_0 __nvJitLinkAddFile_13_0 __nvJitLinkComplete_13_0 __nvJitLinkGetLinkedCubinSize_13_0 __nvJitLinkGetLinkedCubin_13_0 __nvJitLinkGetErrorLogSize_13_0 __nvJitLinkGetErrorLog_13_0
+    __nvJitLinkCreate_13_1 __nvJitLinkDestroy_13_1 __nvJitLinkAddData_13_1 __nvJitLinkAddFile_13_1 __nvJitLinkComplete_13_1 __nvJitLinkGetLinkedCubinSize_13_1 __nvJitLinkGetLinkedCubin_13_1 __nvJitLinkGetErrorLogSize_13_1 __nvJitLinkGetErrorLog_13_1
+    __nvJitLinkCreate_13_2 __nvJitLinkDestroy_13_2 __nvJitLinkAddData_13_2 __nvJitLinkAddFile_13_2 __nvJitLinkComplete_13_2 __nvJitLinkGetLinkedCubinSize_13_2 __nvJitLinkGetLinkedCubin_13_2 __nvJitLinkGetErrorLogSize_13_2 __nvJitLinkGetErrorLog_13_2
+    __nvJitLinkCreate_13_3 __nvJitLinkDestroy_13_3 __nvJitLinkAddData_13_3 __nvJitLinkAddFile_13_3 __nvJitLinkComplete_13_3 __nvJitLinkGetLinkedCubinSize_13_3 __nvJitLinkGetLinkedCubin_13_3 __nvJitLinkGetErrorLogSize_13_3 __nvJitLinkGetErrorLog_13_3
+    __nvJitLinkCreate_13_4 __nvJitLinkDestroy_13_4 __nvJitLinkAddData_13_4 __nvJitLinkAddFile_13_4 __nvJitLinkComplete_13_4 __nvJitLinkGetLinkedCubinSize_13_4 __nvJitLinkGetLinkedCubin_13_4 __nvJitLinkGetErrorLogSize_13_4 __nvJitLinkGetErrorLog_13_4
+    __nvJitLinkCreate_13_5 __nvJitLinkDestroy_13_5 __nvJitLinkAddData_13_5 __nvJitLinkAddFile_13_5 __nvJitLinkComplete_13_5 __nvJitLinkGetLinkedCubinSize_13_5 __nvJitLinkGetLinkedCubin_13_5 __nvJitLinkGetErrorLogSize_13_5 __nvJitLinkGetErrorLog_13_5
+    __nvJitLinkCreate_13_6 __nvJitLinkDestroy_13_6 __nvJitLinkAddData_13_6 __nvJitLinkAddFile_13_6 __nvJitLinkComplete_13_6 __nvJitLinkGetLinkedCubinSize_13_6 __nvJitLinkGetLinkedCubin_13_6 __nvJitLinkGetErrorLogSize_13_6 __nvJitLinkGetErrorLog_13_6
+    __nvJitLinkCreate_13_7 __nvJitLinkDestroy_13_7 __nvJitLinkAddData_13_7 __nvJitLinkAddFile_13_7 __nvJitLinkComplete_13_7 __nvJitLinkGetLinkedCubinSize_13_7 __nvJitLinkGetLinkedCubin_13_7 __nvJitLinkGetErrorLogSize_13_7 __nvJitLinkGetErrorLog_13_7
+    __nvJitLinkCreate_13_8 __nvJitLinkDestroy_13_8 __nvJitLinkAddData_13_8 __nvJitLinkAddFile_13_8 __nvJitLinkComplete_13_8 __nvJitLinkGetLinkedCubinSize_13_8 __nvJitLinkGetLinkedCubin_13_8 __nvJitLinkGetErrorLogSize_13_8 __nvJitLinkGetErrorLog_13_8
+    __nvJitLinkCreate_13_9 __nvJitLinkDestroy_13_9 __nvJitLinkAddData_13_9 __nvJitLinkAddFile_13_9 __nvJitLinkComplete_13_9 __nvJitLinkGetLinkedCubinSize_13_9 __nvJitLinkGetLinkedCubin_13_9 __nvJitLinkGetErrorLogSize_13_9 __nvJitLinkGetErrorLog_13_9
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 //! as well.
 //!
 //! # How a program comes here
-//! - Linked with `libnvrtc` or `libnvJitLink`: this library defines the names, too, and is first.
+//! - Linked with `libnvrtc` or `libnvJitLink`: this library defines the names, too, and is
+//!   first. By its return address a call tells which object makes it, and so which version it means.
 //! - Through `dlopen` and `dlsym`: `dlsym` is defined here. It looks at the first letters of the
 //!   name, and hands everything else on by a jump, so that the real one sees its real caller
 //!   (`RTLD_NEXT` depends on it).
@@ -32,8 +33,53 @@ mod nvrtc;
 pub mod options;
 mod real;
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A function of ours, by its name.
+#[derive(Clone, Copy)]
+enum Function<'a> {
+    Nvrtc(nvrtc::Function),
+    /// With the end of the names of its version.
+    JitLink(jitlink::Function, &'a str),
+}
+
+impl<'a> Function<'a> {
+    fn named(name: &'a str) -> Option<Self> {
+        let of_jitlink = || jitlink::Function::named(name).map(|(function, suffix)| Function::JitLink(function, suffix));
+        nvrtc::Function::named(name).map(Function::Nvrtc).or_else(of_jitlink)
+    }
+
+    /// How the file names of its library begin.
+    fn soname(self) -> &'static str {
+        match self {
+            Function::Nvrtc(_) => nvrtc::SONAME,
+            Function::JitLink(..) => jitlink::SONAME,
+        }
+    }
+
+    /// Ours in place of the real one.
+    fn ours(self, real: *mut c_void) -> *mut c_void {
+        match self {
+            Function::Nvrtc(function) => nvrtc::ours(real, function),
+            Function::JitLink(function, suffix) => jitlink::ours(real, function, suffix),
+        }
+    }
+
+    /// What stands for it where there is no real one.
+    fn nothing(self) -> *mut c_void {
+        extern "C" fn no_compiler() -> c_int {
+            nvrtc::INTERNAL
+        }
+        extern "C" fn no_linker() -> c_int {
+            jitlink::INTERNAL
+        }
+        match self {
+            Function::Nvrtc(_) => no_compiler as *const () as *mut c_void,
+            Function::JitLink(..) => no_linker as *const () as *mut c_void,
+        }
+    }
+}
 
 /// What `dlsym` does with a name of ours: the address of our function, or one of the two below.
 unsafe extern "C" fn choose(handle: *mut c_void, name: *const c_char) -> *mut c_void {
@@ -44,23 +90,23 @@ unsafe extern "C" fn choose(handle: *mut c_void, name: *const c_char) -> *mut c_
         }
         // SAFETY: `dlsym` is called with a name.
         let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { return entry::PASS };
-        let (nvrtc, jitlink) = (nvrtc::Function::named(name), jitlink::Function::named(name));
-        let soname = match (nvrtc, jitlink) {
-            (None, None) => return entry::PASS,
-            (Some(_), _) => nvrtc::SONAME,
-            (None, Some(_)) => jitlink::SONAME,
-        };
-        let found = match real::look_up_behind(handle, name, soname) {
-            real::Found::Nowhere => return entry::PASS,
+        let Some(function) = Function::named(name) else { return entry::PASS };
+        match real::look_up_behind(handle, name, function.soname()) {
+            real::Found::Nowhere => entry::PASS,
             // Only we define it: a program that asks whether there is a compiler is told the truth.
-            real::Found::HereAlone => return entry::NOT_FOUND,
-            real::Found::There(function) => function,
-        };
-        match (nvrtc, jitlink) {
-            (Some(function), _) => nvrtc::ours(found, function),
-            (None, Some((function, suffix))) => jitlink::ours(found, function, suffix),
-            (None, None) => found,
+            real::Found::HereAlone => entry::NOT_FOUND,
+            real::Found::There(real) => function.ours(real),
         }
+    })
+}
+
+/// Where a call goes by which `caller` has reached a name that it is linked with.
+fn resolve(name: &str, caller: *const c_void) -> *mut c_void {
+    let Some(function) = Function::named(name) else { return entry::PASS };
+    guard(function.nothing(), || match real::linked(caller, name, function.soname()) {
+        Some(real) if is_off() => real,
+        Some(real) => function.ours(real),
+        None => function.nothing(),
     })
 }
 

@@ -4,6 +4,7 @@
 //!
 //! Only programs whose architecture was changed are answered differently.
 
+use crate::entry::entrances;
 use crate::real::{Libraries, PLACES, function};
 use crate::{COptions, guard, options, options_of};
 use core::ffi::{c_char, c_int, c_void};
@@ -13,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// `nvrtcProgram`.
 type Program = *mut c_void;
 /// `NVRTC_ERROR_INTERNAL_ERROR`.
-const INTERNAL: c_int = 11;
+pub(crate) const INTERNAL: c_int = 11;
 
 type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
 type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
@@ -172,9 +173,9 @@ impl Real {
     }
 }
 
-/// The functions of all places, and those that programs are linked with.
-macro_rules! exported {
-    ($($table:ident, $generic:ident, $method:ident, $export:ident, ($($argument:ident: $type:ty),*);)*) => {$(
+/// The functions of all places.
+macro_rules! placed {
+    ($($table:ident, $generic:ident, $method:ident, ($($argument:ident: $type:ty),*);)*) => {$(
         unsafe extern "C" fn $generic<const PLACE: usize>($($argument: $type),*) -> c_int {
             guard(INTERNAL, || match LIBRARIES.at(PLACE) {
                 // SAFETY: the caller vouches for its arguments.
@@ -184,22 +185,14 @@ macro_rules! exported {
         }
 
         static $table: [unsafe extern "C" fn($($type),*) -> c_int; PLACES] = [$generic::<0>, $generic::<1>, $generic::<2>, $generic::<3>, $generic::<4>, $generic::<5>];
-
-        #[doc = concat!("`", stringify!($export), "` of programs that are linked with NVRTC.")]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $export($($argument: $type),*) -> c_int {
-            guard(INTERNAL, || match LIBRARIES.linked(stringify!($export), SONAME, Real::load) {
-                // SAFETY: the caller vouches for its arguments.
-                Some(real) => unsafe { real.$method($($argument),*) },
-                None => INTERNAL,
-            })
-        }
     )*};
 }
 
-exported! {
-    COMPILE, compile_at, compile, nvrtcCompileProgram, (program: Program, count: c_int, options: *const *const c_char);
-    CUBIN_SIZE, cubin_size_at, cubin_size, nvrtcGetCUBINSize, (program: Program, size: *mut usize);
-    CUBIN, cubin_at, cubin, nvrtcGetCUBIN, (program: Program, cubin: *mut c_char);
-    DESTROY, destroy_at, destroy, nvrtcDestroyProgram, (program: *mut Program);
+placed! {
+    COMPILE, compile_at, compile, (program: Program, count: c_int, options: *const *const c_char);
+    CUBIN_SIZE, cubin_size_at, cubin_size, (program: Program, size: *mut usize);
+    CUBIN, cubin_at, cubin, (program: Program, cubin: *mut c_char);
+    DESTROY, destroy_at, destroy, (program: *mut Program);
 }
+
+entrances! { nvrtcCompileProgram nvrtcGetCUBINSize nvrtcGetCUBIN nvrtcDestroyProgram }

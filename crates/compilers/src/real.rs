@@ -8,7 +8,7 @@ use crate::entry::look_up;
 use core::ffi::{CStr, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Libraries of a kind in one process. Place 0 is for programs that are linked with it.
+/// Libraries of a kind in one process.
 pub(crate) const PLACES: usize = 6;
 
 /// The libraries of one kind; `R` is the table of the real functions.
@@ -37,29 +37,39 @@ impl<R> Libraries<R> {
         if let Some(known) = bases.iter().position(|known| *known == base) {
             return Some(known);
         }
-        let free = (1..PLACES).find(|place| bases[*place] == 0)?;
+        let free = (0..PLACES).find(|place| bases[*place] == 0)?;
         // It stays: functions of ours refer to it.
-        // SAFETY: a path that the dynamic linker has given.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        if handle.is_null() {
-            return None;
-        }
-        self.places[free].set(load(handle)?).ok()?;
+        self.places[free].set(load(loaded(&path)?)?).ok()?;
         bases[free] = base;
         Some(free)
     }
+}
 
-    /// The functions of the library that programs of this process are linked with.
-    pub(crate) fn linked(&self, name: &str, soname: &str, load: impl FnOnce(*mut c_void) -> Option<R>) -> Option<&R> {
-        if let Some(known) = self.at(0) {
-            return Some(known);
-        }
-        let next = look_up(libc::RTLD_NEXT, name);
-        // A library that was opened apart from the program is linked with it.
-        let handle = if next.is_null() { opened(soname)? } else { libc::RTLD_NEXT };
-        let loaded = load(handle)?;
-        Some(self.places[0].get_or_init(|| loaded))
+/// The function that a call by this name from `caller` reaches without us.
+///
+/// A process may have several versions of a library, and an object that is linked with one of them
+/// means that one: it is looked up among those that the caller's object is linked with.
+pub(crate) fn linked(caller: *const c_void, name: &str, soname: &str) -> Option<*mut c_void> {
+    let of_object = |handle: *mut c_void| {
+        let found = look_up(handle, name);
+        // The program's own handle has all that was there at its start, us first.
+        (!found.is_null() && object_of(found).is_some()).then_some(found)
+    };
+    let object = object_of(caller).and_then(|(_, path)| loaded(&path));
+    let found = object.and_then(of_object);
+    if let Some(handle) = object {
+        // SAFETY: a handle from above, which nobody else has. The object is on the stack.
+        unsafe { libc::dlclose(handle) };
     }
+    // A library that was opened apart from the program is linked with it.
+    found.or_else(|| of_object(libc::RTLD_NEXT)).or_else(|| opened(soname).and_then(of_object))
+}
+
+/// A handle of an object that is loaded already.
+fn loaded(path: &CStr) -> Option<*mut c_void> {
+    // SAFETY: a path that the dynamic linker has given.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    (!handle.is_null()).then_some(handle)
 }
 
 /// Where a name is.
@@ -93,7 +103,7 @@ pub(crate) fn look_up_behind(handle: *mut c_void, name: &str, soname: &str) -> F
 }
 
 /// Where the object that has a function begins, and its path; `None` for our own.
-fn object_of(function: *mut c_void) -> Option<(usize, std::ffi::CString)> {
+fn object_of(function: *const c_void) -> Option<(usize, std::ffi::CString)> {
     let of = |address: *const c_void| {
         let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: any address may be asked for, and the structure is ours.
@@ -127,10 +137,7 @@ fn opened(soname: &str) -> Option<*mut c_void> {
     let mut search = Search { soname, found: None };
     // SAFETY: `visit` takes what is passed, and does not keep it.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    let path = search.found?;
-    // SAFETY: a path of the dynamic linker's.
-    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    (!handle.is_null()).then_some(handle)
+    loaded(&search.found?)
 }
 
 struct Search<'a> {
