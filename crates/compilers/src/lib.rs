@@ -10,7 +10,8 @@
 //!
 //! # How a program comes here
 //! - Linked with `libnvrtc` or `libnvJitLink`: this library defines the names, too, and is
-//!   first. By its return address a call tells which object makes it, and so which version it means.
+//!   first. By its return address a call tells which object makes it, and so which version it
+//!   means.
 //! - Through `dlopen` and `dlsym`: `dlsym` is defined here. It looks at the first letters of the
 //!   name, and hands everything else on by a jump, so that the real one sees its real caller
 //!   (`RTLD_NEXT` depends on it).
