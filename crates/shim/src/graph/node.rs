@@ -402,9 +402,7 @@ fn change(handle: CUgraphNode, work: impl FnOnce(&'static Connection) -> Try<Wor
         work.graphs().iter().for_each(|graph| graph.end());
         return Err(error::INVALID_VALUE);
     }
-    if let Work::Kernel(kernel) = &work {
-        lock(&node.told).change(kernel);
-    }
+    lock(&node.told).change(&work);
     let before = std::mem::replace(&mut body.work, work);
     drop(body);
     before.graphs().iter().for_each(|graph| graph.end());
@@ -463,7 +461,7 @@ fn work_of(handle: CUgraphNode) -> Try<Work> {
 /// Kernel parameters as the program gave them; the pointers lead into the node.
 fn tell_kernel(handle: CUgraphNode) -> Try<CUDA_KERNEL_NODE_PARAMS> {
     let Work::Kernel(kernel) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
-    let told = lock(&find_node(handle)?.told).tell(&kernel);
+    let told = lock(&find_node(handle)?.told).kernel.tell(&kernel);
     let (launch, name) = (&kernel.launch, core::ptr::without_provenance_mut::<c_void>(kernel.name as usize));
     let is_kernel = crate::handle::Kind::of(kernel.name) == Some(crate::handle::Kind::Kernel as u8);
     // The runtime knows its kernels by these, however they were launched.
@@ -584,7 +582,7 @@ pub unsafe fn cuGraphBatchMemOpNodeGetParams(handle: CUgraphNode, out: *mut CUDA
     let Work::Values(values) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
     let count = c_uint::try_from(values.given.len()).unwrap_or(c_uint::MAX);
     // It leads into the node, as the driver's does.
-    let paramArray = core::ptr::with_exposed_provenance_mut(values.given.as_ptr().expose_provenance());
+    let paramArray = core::ptr::with_exposed_provenance_mut(lock(&find_node(handle)?.told).values.tell(&values));
     let ctx = context::top().map_or(core::ptr::null_mut(), |context| context.as_c());
     put!(out, CUDA_BATCH_MEM_OP_NODE_PARAMS { ctx, count, paramArray, flags: 0 });
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::condition::Condition;
 use super::objects::{Held, end_what_is_over};
-use super::told::ToldKernel;
+use super::told::Told;
 use super::{GRAPHS, NODES, Work, find_graph, find_node};
 use crate::ffi::{Try, error, list, put};
 use crate::process;
@@ -38,8 +38,8 @@ pub struct Node {
     pub original: u64,
     /// What the program may change.
     pub body: Mutex<Body>,
-    /// The parameters of a kernel, where the program has asked for them.
-    pub told: Mutex<ToldKernel>,
+    /// What the program was told of it by an address.
+    pub told: Mutex<Told>,
 }
 
 /// What a node does and which nodes it comes after.

@@ -1,5 +1,5 @@
-//! The parameters of kernel nodes as programs are told them: an array of pointers, and the values
-//! to which these point.
+//! What programs are told of nodes by an address: the parameters of kernels (an array of pointers,
+//! and the values to which these point), and value writes and waits.
 //!
 //! By the manual they live until the node is changed, and are only to be read. llama.cpp writes
 //! pointers of its own into the array, sets the node to that, and does so again for each token,
@@ -7,10 +7,63 @@
 //! values follow the node; what a program has written into the array stays there until it asks
 //! again.
 
-use super::Kernel;
+use super::{Kernel, Values, Work};
 use std::cell::Cell;
 
-/// What a program was told of a node. A kernel with other parameters gets a place of its own, and
+/// What a program was told of a node.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Of a kernel.
+    pub kernel: ToldKernel,
+    /// Of value writes and waits.
+    pub values: ToldValues,
+}
+
+impl Told {
+    /// The node does this now.
+    pub fn change(&self, work: &Work) {
+        match work {
+            Work::Kernel(kernel) => self.kernel.change(kernel),
+            Work::Values(values) => self.values.change(&words_of(values)),
+            _ => {}
+        }
+    }
+}
+
+/// The words of value writes and waits, as the program gave them.
+fn words_of(values: &Values) -> Vec<u64> {
+    // SAFETY: all these words have values: the program's, or 0 where a member was set over them.
+    values.given.iter().flat_map(|given| unsafe { given.pad }).collect()
+}
+
+/// Value writes and waits of a node. Other numbers of them get places of their own.
+#[derive(Debug, Default)]
+pub struct ToldValues {
+    places: Vec<Box<[Cell<u64>]>>,
+}
+
+impl ToldValues {
+    /// The address of the array of them.
+    pub fn tell(&mut self, values: &Values) -> usize {
+        self.tell_words(&words_of(values))
+    }
+
+    fn tell_words(&mut self, words: &[u64]) -> usize {
+        if !self.places.iter().any(|place| place.len() == words.len()) {
+            self.places.push(vec![Cell::new(0); words.len()].into_boxed_slice());
+        }
+        self.change(words);
+        self.places.iter().find(|place| place.len() == words.len()).map_or(0, |place| place.as_ptr().expose_provenance())
+    }
+
+    fn change(&self, words: &[u64]) {
+        if let Some(place) = self.places.iter().find(|place| place.len() == words.len()) {
+            place.iter().zip(words).for_each(|(cell, word)| cell.set(*word));
+        }
+    }
+}
+
+/// What a program was told of a kernel. One with other parameters gets a place of its own, and
 /// the one before stays as well.
 #[derive(Debug, Default)]
 pub struct ToldKernel {
@@ -108,6 +161,17 @@ mod tests {
         assert_eq!(place.values[2].0[7].get(), u64::from_ne_bytes([2; 8]), "the last word");
         let place = told.place_of(&[0, 8], 12).expect("told");
         assert_eq!((place.values[0].0[0].get(), place.values[0].0[1].get()), (u64::from_ne_bytes([3; 8]), 0x0303_0303));
+    }
+
+    #[test]
+    fn values_stay_where_they_were_told() {
+        let mut told = ToldValues::default();
+        let first = told.tell_words(&[1; 6]);
+        let other = told.tell_words(&[2; 12]);
+        told.change(&[3; 6]);
+        let values = |at: usize| told.places[at].iter().map(Cell::get).collect::<Vec<_>>();
+        assert_eq!((values(0), values(1)), (vec![3; 6], vec![2; 12]), "each number of them has its own place");
+        assert!(first != other && told.tell_words(&[4; 6]) == first, "the node has as many again");
     }
 
     #[test]
