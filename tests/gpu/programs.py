@@ -2,7 +2,7 @@
 
 tests/gpu/programs.py FOLDER OUT.json [--only REGEX] [--jobs N] [--limit S] [--device D] [--end S] [--again N] [--copies N] [--keep EARLIER.json] [--page FILE.md] [--with SITE[:SITE…] …]
 
-FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). Packages that cannot be installed together lie in folders of their own: a program runs with the packages of the machine if they are enough for it, otherwise with those of the first --with that has what it needs. Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it, and none was late.
+FOLDER holds cumux and lib/libcuda.so.1 (tests/gpu/faults.sh packs it). Packages that cannot be installed together lie in folders of their own: a program runs with the packages of the machine if they are enough for it, otherwise with those of the first --with that has what it needs. The whole ladder: --with VLLM --with SGLANG:VLLM --with TENSORFLOW --with SITE:TILELANG:MUJOCO --with ENGINES --with ENGINES:LMDEPLOY --with OPEN3D --with LIBRARIES --with RAPIDS --with CHEMISTRY, folders into which the programs' files say what to install (SITE: what programs_carried.py, programs_science.py, programs_inference.py but for vLLM, and programs_frameworks.py but for MuJoCo install). vLLM also needs nvidia/cu13 of the machine's packages in its folder, as a link. Prints a table and writes OUT.json; status 0 if every program that runs without cumux gives the same numbers through it, and none was late.
 """
 
 import argparse
