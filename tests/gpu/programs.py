@@ -27,12 +27,14 @@ arguments.add_argument("--jobs", type=int, default=8)
 arguments.add_argument("--limit", type=float, default=120, help="seconds for one program")
 arguments.add_argument("--end", type=float, default=86400, help="no program starts after so many seconds, and those that run are killed 20 s later: they have no result, and the status is 1")
 arguments.add_argument("--device", default="cuda:0")
-arguments.add_argument("--again", type=int, default=1, help="times that each program is run through cumux")
+arguments.add_argument("--again", type=int, default=1, help="times that each program is run through cumux among others; may be 0 with --copies")
 arguments.add_argument("--copies", type=int, default=0, help="each program also alone through cumux, and so many of it at the same time")
 arguments.add_argument("--keep", type=Path, help="the OUT.json of an earlier run: what is not run now is taken from there")
-arguments.add_argument("--page", type=Path, help="writes docs/programs-on-a-card.md there")
+arguments.add_argument("--page", type=Path, help="writes docs/programs-on-a-card.md there, with --copies docs/programs-eight-at-once.md")
 arguments.add_argument("--with", dest="sites", action="append", default=[], metavar="SITE[:SITE…]", help="folders of packages, as in PYTHONPATH, for the programs that need them; may be given several times")
 options = arguments.parse_args()
+if options.again < 1 and not options.copies:
+    arguments.error("--again: nothing would run through cumux; give --copies too, or leave it out")
 folder = options.folder.resolve()
 # Programs run in a folder of their own.
 options.sites = [[Path(part).resolve() for part in site.split(":")] for site in options.sites]
@@ -78,8 +80,11 @@ def run(mode, room, site, name, number=0):
     begun = time.monotonic()
     if begun > END:
         return None, 0.0, LATE
+    # Copies of a program write files with the same names.
+    home = room / f"{name}-{mode}-{number}"
+    home.mkdir()
     # A session of its own, so that processes which the program has started end with it.
-    done = subprocess.Popen([sys.executable, "-X", "faulthandler", str(CASES), name], env=env, cwd=room, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    done = subprocess.Popen([sys.executable, "-X", "faulthandler", str(CASES), name], env=env, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         said, errors = done.communicate(timeout=min(options.limit, END + 20 - begun))
     except subprocess.TimeoutExpired:
@@ -142,7 +147,7 @@ def united(earlier, now):
 PAGE = """# Python programs on a card
 
 Made by `tests/gpu/programs.sh` on one {card}, commit {commit}, {date}. Each program (in `programs_cases.py`, `programs_packages.py`, `programs_corners.py`, `programs_interfaces.py`, `programs_carried.py`, `programs_science.py`, `programs_inference.py`, `programs_frameworks.py`, `programs_serving.py`, `programs_tables.py`, `programs_chemistry.py`, `programs_tensorflow.py`, `programs_engines.py`, `programs_libraries.py` and `programs_edges.py` of `tests/gpu`) ran without cumux, {jobs} at a time, and then through
-cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux. Failed, or with other numbers, through cumux alone: {bad}. Without numbers to compare with, because they failed or were late without cumux: {neither}.{copies}{kept}
+cumux, {jobs} different ones at a time; its numbers are compared. The last column is the time from start to end with cumux over that without. Of {all}, {right} give the numbers that they give without cumux. Failed, or with other numbers, through cumux and not without it: {bad}. Without numbers to compare with, because they failed or were late without cumux: {neither}.{kept}
 
 Versions: {versions}. Packages that cannot be installed together lay in folders of their own; where a package has two versions, programs ran with one or the other.
 
@@ -153,7 +158,14 @@ Versions: {versions}. Packages that cannot be installed together lay in folders 
 
 
 KEPT = " {kept} of them ran in an earlier run, on a machine of the same kind with the same build."
-COPIES = " After that each ran alone through cumux, and then {copies} of it at the same time, and all had to give these numbers."
+PAGE_OF_COPIES = """# Python programs, {copies} of each at once
+
+Made by `tests/gpu/programs.sh … --copies {copies}` on one {card}, commit {commit}, {date}. Each program ran without cumux, {jobs} different ones at a time. Then it ran alone through cumux, and then {copies} of it at the same time, and all {runs} results are compared with the one without cumux. The times are from start to end; of those at the same time, that of the last to end. Of {all}, {right} give the numbers that they give without cumux, {runs} times of {runs}. Failed, or with other numbers, once or more, through cumux and not without it: {bad}. Without numbers to compare with: {neither}.{kept} [The page of all programs](programs-on-a-card.md) names the versions.
+
+| program | results | alone, s | {copies} at once, s |
+|---|---|---|---|
+{rows}
+"""
 
 
 def is_right(row):
@@ -162,11 +174,15 @@ def is_right(row):
 
 def write_page(path, result):
     rows = result["programs"]
-    table = [f"| {row['program'].replace('_', ' ')} | {shorten(row['result'])} | {max(row['cumux_s']) / max(row['native_s'], 0.1):.2f} |" for row in rows]
-    path.write_text(PAGE.format(
-        **{key: result[key] for key in ("card", "commit", "date", "jobs")}, right=sum(is_right(row) for row in rows), neither=sum(not row["bad"] and not is_right(row) for row in rows),
-        bad=sum(row["bad"] for row in rows), copies=COPIES.format(copies=result["copies"]) if result["copies"] else "", kept=KEPT.format(kept=result["kept"]) if result["kept"] else "", all=len(rows), rows="\n".join(table),
-        versions=", ".join(f"{name} {' and '.join(there)}" for name, there in result["versions"].items())))
+    if copies := result["copies"]:
+        page, more = PAGE_OF_COPIES, {"copies": copies, "runs": copies + 1}
+        table = [f"| {row['program'].replace('_', ' ')} | {shorten(row['result'])} | {row['alone_s']:.1f} | {max(row['copies_s']):.1f} |" for row in rows]
+    else:
+        page, more = PAGE, {"versions": ", ".join(f"{name} {' and '.join(there)}" for name, there in result["versions"].items())}
+        table = [f"| {row['program'].replace('_', ' ')} | {shorten(row['result'])} | {max(row['cumux_s']) / max(row['native_s'], 0.1):.2f} |" for row in rows]
+    path.write_text(page.format(
+        **{key: result[key] for key in ("card", "commit", "date", "jobs")}, **more, right=sum(is_right(row) for row in rows), neither=sum(not row["bad"] and not is_right(row) for row in rows),
+        bad=sum(row["bad"] for row in rows), kept=KEPT.format(kept=result["kept"]) if result["kept"] else "", all=len(rows), rows="\n".join(table)))
 
 
 def shorten(text):
@@ -204,19 +220,19 @@ def main():
         rounds = [(name, number) for number in range(options.again) for name in names]
         for (name, _), result in zip(rounds, jobs.map(lambda item: run("cumux", room, sites[item[0]], *item), rounds)):
             table[name].setdefault("cumux", []).append(result)
-        for name in names if options.copies else []:
-            table[name]["cumux"].append(run("cumux", room, sites[name], name, "alone"))
-            with ThreadPoolExecutor(options.copies) as copies:
-                table[name]["cumux"] += copies.map(lambda number: run("cumux", room, sites[name], name, f"copy-{number}"), range(options.copies))
+    for name in names if options.copies else []:
+        results = table[name].setdefault("cumux", [])
+        table[name]["alone"] = run("cumux", room, sites[name], name, "alone")
+        with ThreadPoolExecutor(options.copies) as copies:
+            table[name]["copies"] = list(copies.map(lambda number: run("cumux", room, sites[name], name, f"copy-{number}"), range(options.copies)))
+        results += [table[name]["alone"], *table[name]["copies"]]
+        print(f"{time.monotonic() - END + options.end:6.0f} s  {name}: alone {table[name]['alone'][1]:.1f} s, {options.copies} at once {', '.join(f'{seconds:.1f}' for _, seconds, _ in table[name]['copies'])} s", flush=True)
     refused = refusals(room)
     subprocess.run([str(folder / "cumux"), "control"], input="quit -t 2\n", text=True, env=service, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
     late = []
     for name, results in list(table.items()):
-        ended = [result for result in results["cumux"] if result[2] != LATE]
-        if len(ended) < len(results["cumux"]) or results["native"][2] == LATE:
+        if any(result[2] == LATE for result in [results["native"], *results["cumux"]]):
             late.append(name)
-        results["cumux"] = ended
-        if not ended or results["native"][2] == LATE:
             del table[name]
     bad, rows = 0, []
     for name, results in table.items():
@@ -224,11 +240,11 @@ def main():
         said = []
         for ours, _, failed in results["cumux"]:
             said.append(failed and f"FAILED: {failed}" or ("runs (without cumux it fails)" if numbers is None else alike(ours, numbers)))
-        worst = next((text for text in said if text.startswith(("FAILED", "WRONG", "other"))), said[0])
+        worst = next((text for text in said if text.startswith(("FAILED", "WRONG", "other"))), next((text for text in said if text.endswith("rounding")), said[0]))
         without = "" if numbers is not None else f" [without cumux: {why}]"
         is_bad = numbers is not None and worst.startswith(("FAILED", "WRONG", "other"))
         bad += is_bad
-        rows.append({"program": name, "site": sites[name], "result": worst + without, "bad": is_bad, "native_s": round(native_s, 1), "cumux_s": [round(s, 1) for _, s, _ in results["cumux"]]})
+        rows.append({"program": name, "site": sites[name], "result": worst + without, "bad": is_bad, "native_s": round(native_s, 1), "cumux_s": [round(s, 1) for _, s, _ in results["cumux"]], **({"alone_s": round(results["alone"][1], 1), "copies_s": [round(s, 1) for _, s, _ in results["copies"]]} if options.copies else {})})
         print(f"{'BAD ' if is_bad else 'ok  '} {name:<30} {native_s:6.1f} s {max(rows[-1]['cumux_s']):6.1f} s  {worst}{without}", flush=True)
     kept = [row for row in earlier["programs"] if row["program"] not in table]
     rows = kept + rows
