@@ -94,30 +94,34 @@ fn a_client_goes_there_and_back_with_all_that_it_has() {
 #[test]
 fn clients_that_work_all_the_time_are_moved_and_have_right_results() {
     for device in &devices() {
-        // A card is fast, and an executor of one's own takes a second to start.
+        // A card is fast, and how long an executor of one's own takes to start depends on what
+        // else the machine does.
         let rounds = if device.starts_with("cuda") { 4000 } else { 150 };
-        let expected = Node::workers_alone(rounds, 4);
-        let node = patient(device).start();
-        let clients = node.workers(rounds, 4);
-        let mut moves = 0;
-        for place in ["--own", "--back", "--own"] {
-            for client in &clients {
-                let output = move_client(&node, client.pid(), place);
-                let why = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success() || why.contains("no client") || why.contains("has gone"), "{device}: {output:?}\n{}", node.logs());
-                moves += u32::from(output.status.success());
-            }
-        }
-        assert!(moves >= 4, "{device}: they ended before they could be moved ({moves} moves)");
-        for (client, expected) in clients.into_iter().zip(&expected) {
-            let outcome = client.wait();
-            assert!(
-                outcome.status.success() && outcome.out == *expected && outcome.err.is_empty(),
-                "{device}: {outcome:?}, alone: {expected}\n{}",
-                node.logs()
-            );
+        let enough = (0..4).any(|attempt| move_while_they_work(device, rounds << (2 * attempt)) >= 4);
+        assert!(enough, "{device}: they ended before they could be moved, however many rounds they had");
+    }
+}
+
+/// How many times four workers were moved, each as often as it was there. Their results are
+/// checked.
+fn move_while_they_work(device: &str, rounds: u32) -> u32 {
+    let expected = Node::workers_alone(rounds, 4);
+    let node = patient(device).start();
+    let clients = node.workers(rounds, 4);
+    let mut moves = 0;
+    for place in ["--own", "--back", "--own"] {
+        for client in &clients {
+            let output = move_client(&node, client.pid(), place);
+            let why = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() || why.contains("no client") || why.contains("has gone"), "{device}: {output:?}\n{}", node.logs());
+            moves += u32::from(output.status.success());
         }
     }
+    for (client, expected) in clients.into_iter().zip(&expected) {
+        let outcome = client.wait();
+        assert!(outcome.status.success() && outcome.out == *expected && outcome.err.is_empty(), "{device}: {outcome:?}, alone: {expected}\n{}", node.logs());
+    }
+    moves
 }
 
 #[test]
