@@ -121,6 +121,9 @@ int main() {
     int *own = static_cast<int *>(std::aligned_alloc(4096, (OWN * sizeof(int) / 4096 + 1) * 4096)), *own_on_card;
     CHECK(cudaHostRegister(own, OWN * sizeof(int), cudaHostRegisterMapped));
     CHECK(cudaHostGetDevicePointer(&own_on_card, own, 0));
+    unsigned flags = 0;
+    CHECK(cudaHostGetFlags(&flags, own));
+    expect(flags & cudaHostRegisterMapped, "it is mapped, and that is told");
     std::printf("ready\n");
     std::fflush(stdout);
 

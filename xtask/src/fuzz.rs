@@ -136,6 +136,7 @@ fn turn(root: &Path, target: &Target, seconds: u64) -> anyhow::Result<Outcome> {
     // New inputs go into the first folder.
     command.arg(&corpus).args(seeds.map(|seeds| root.join(seeds)));
     command.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", artifacts.display())).args(OPTIONS).args(options);
+    command.env("LSAN_OPTIONS", format!("print_suppressions=0:suppressions={}", root.join("fuzz/leaks.txt").display()));
     println!("== {target} for {seconds} s, all it says in {}", log.display());
     let begun = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot start the fuzz target")?;

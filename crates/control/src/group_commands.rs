@@ -109,7 +109,7 @@ fn remove(daemon: &Daemon, name: &str, force: bool) -> Result<Value, String> {
     let clients = clients_of(daemon, name);
     if !clients.is_empty() && !force {
         let some = if clients.len() == 1 { "1 client: end it".to_owned() } else { format!("{} clients: end them", clients.len()) };
-        return Err(format!("group {name} has {some} first, or terminate what is under way (group rm {name} force)"));
+        return Err(format!("group {name} has {some} first, or terminate what is under way (cumux group rm {name} --force)"));
     }
     {
         // First the door, so that nobody comes after those that are ended.

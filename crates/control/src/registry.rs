@@ -688,7 +688,8 @@ impl Registry {
                 }
             }
             if grant.devices.is_empty() && !counted.is_empty() {
-                let why = format!("CUDA_VISIBLE_DEVICES of process {} names none of the {} devices that are served", client.pid, counted.len());
+                let why =
+                    format!("CUDA_VISIBLE_DEVICES of process {} names none of the {} devices that are served, or one of them twice", client.pid, counted.len());
                 effects.push(Effect::Refuse { token: client.token, result: result::NO_DEVICE, why });
                 continue;
             }

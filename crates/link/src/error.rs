@@ -27,7 +27,9 @@ pub enum LinkError {
     #[error("a packet of {0} bytes is too long (at most {MAX_PACKET}, or what the system lets a socket buffer: net.core.wmem_default)")]
     TooLong(usize),
     /// The packet has another number of descriptors than its message.
-    #[error("a packet came with {found} descriptors where {wanted} belong to it; both sides must be of the same cumux version")]
+    #[error(
+        "a packet came with {found} descriptors where {wanted} belong to it: either this process may open no more files (ulimit -n), or the two sides are of different cumux versions"
+    )]
     Descriptors {
         /// Descriptors that came, or were to be sent.
         found: usize,

@@ -84,6 +84,8 @@ pub(crate) enum Tok {
     Greater,
     #[token("=")]
     Equals,
+    #[token("?")]
+    Question,
     #[token("+")]
     Plus,
     #[token("-")]

@@ -38,6 +38,9 @@ pub fn findings(program: &Path, devices: &[DeviceName]) -> Vec<Finding> {
         return vec![Finding::problem(check, format!("{} is not found", program.display()), "give its path, or a name that is in PATH")];
     };
     let shown = path.display().to_string();
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return vec![Finding::problem(check, format!("{shown} is no regular file"), "give the path of a program")];
+    }
     let (metadata, bytes) = match path.metadata().and_then(|metadata| Ok((metadata, fs::read(&path)?))) {
         Ok(both) => both,
         Err(error) => return vec![Finding::problem(check, format!("{shown} cannot be read: {error}"), "let this user read it")],
@@ -109,6 +112,12 @@ fn resolve(program: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_file_is_not_read() {
+        let found = findings(Path::new("/dev/zero"), &[crate::device::software()]);
+        assert!(matches!(&found[..], [one] if one.outcome != Outcome::Ok && one.found.contains("no regular file")), "{found:?}");
+    }
 
     #[test]
     fn this_test_is_dynamic_and_text_is_no_program() {

@@ -60,7 +60,7 @@ pub fn copies(text: &str) -> anyhow::Result<(&str, u32)> {
     let Some((name, count)) = text.rsplit_once(['*', '×']) else { return Ok((text, 1)) };
     match count.trim().parse() {
         Ok(count) if count > 0 => Ok((name.trim(), count)),
-        _ => bail!("\"{count}\" is no number of copies: {name}*40"),
+        _ => bail!("\"{count}\" is no number of copies: write, for example, {name}*40"),
     }
 }
 

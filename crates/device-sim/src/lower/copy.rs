@@ -32,7 +32,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             lowerer.emit(Op::Mbarrier(Box::new(MbarrierOp { kind: MbarrierKind::Arrive, space, base, offset, d: NO_SLOT, a: NO_SLOT })));
             Ok(())
         }
-        ["async", "bulk", "prefetch", "tensor", ..] => {
+        ["async", "bulk", "prefetch", "L2" | "L2::cache_hint" | "tensor", ..] => {
             lowerer.emit(Op::Nothing);
             Ok(())
         }

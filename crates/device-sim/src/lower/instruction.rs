@@ -8,7 +8,7 @@ use cumux_ptx::ast::{Instruction, Opcode as O, Word};
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let float = i.types().next().is_some_and(|ty| ty.is_float());
     match i.opcode {
-        O::Prefetch | O::Prefetchu | O::Fence | O::Griddepcontrol | O::Setmaxnreg | O::Elect | O::Mbarrier => {}
+        O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority | O::Fence | O::Griddepcontrol | O::Setmaxnreg | O::Elect | O::Mbarrier => {}
         // These look at all their modifiers themselves.
         O::Createpolicy => return memory::lower(lowerer, i),
         O::Mma | O::Wmma | O::Wgmma | O::Ldmatrix | O::Stmatrix | O::Movmatrix => return matrix::lower(lowerer, i),
