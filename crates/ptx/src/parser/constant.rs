@@ -1,7 +1,7 @@
 //! Literals and constant expressions.
 //!
-//! `<`, `>`, `=`, `!`, `&&`, `||` and shifts are read in parentheses only, where nothing else is
-//! written with these signs.
+//! Comparisons, shifts, `&&`, `||` and `?:` are read in parentheses only, where nothing else is
+//! written with their signs.
 
 use super::Parser;
 use crate::ast::Imm;
@@ -89,8 +89,8 @@ enum Operator {
     Remainder,
 }
 
-/// The least binding of an expression that is not in parentheses: of all operators, of those but
-/// for `|`, and of products.
+/// How tightly operators must bind outside of parentheses: all of them, those but for `|`, and
+/// products.
 const ALL: u32 = 3;
 const NO_BAR: u32 = 4;
 const PRODUCTS: u32 = 10;
@@ -324,7 +324,7 @@ impl<'s> Parser<'s> {
 mod tests {
     use crate::ast::Imm;
 
-    /// What a variable begins with.
+    /// What an operand is worth.
     fn value_of(expression: &str) -> Result<Imm, String> {
         let source = format!(".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry f() {{ .reg .b64 %r<2>; mov.b64 %r1, {expression}; ret; }}");
         let module = crate::parse(&source).map_err(|fail| fail.to_string())?;
